@@ -1,0 +1,78 @@
+"""Any OpenVINO IR, nothing about language models: reading, editing, comparing and safe saving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ovgraft._lazy import attach
+
+if TYPE_CHECKING:
+    from openvino import opset16 as opset
+
+    from ovgraft.ir.build import make_parameter, make_result, rename_tensor
+    from ovgraft.ir.clone import clone_subgraph
+    from ovgraft.ir.compare import same_structure
+    from ovgraft.ir.digest import weights_digest
+    from ovgraft.ir.fingerprint import fingerprint
+    from ovgraft.ir.graph import Graph
+    from ovgraft.ir.reading import bin_path, core, read_model
+    from ovgraft.ir.refs import node_ref
+    from ovgraft.ir.rtinfo import (
+        delete,
+        flatten,
+        get_text,
+        get_user_data,
+        set_text,
+        set_user_data,
+        strip_weightless_cache,
+    )
+    from ovgraft.ir.weights import WeightSubgraph, weight_root
+
+__all__ = [
+    "Graph",
+    "WeightSubgraph",
+    "bin_path",
+    "clone_subgraph",
+    "core",
+    "delete",
+    "fingerprint",
+    "flatten",
+    "get_text",
+    "get_user_data",
+    "make_parameter",
+    "make_result",
+    "node_ref",
+    "opset",
+    "read_model",
+    "rename_tensor",
+    "same_structure",
+    "set_text",
+    "set_user_data",
+    "strip_weightless_cache",
+    "weight_root",
+    "weights_digest",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "build": ("make_parameter", "make_result", "opset", "rename_tensor"),
+        "clone": ("clone_subgraph",),
+        "compare": ("same_structure",),
+        "digest": ("weights_digest",),
+        "fingerprint": ("fingerprint",),
+        "graph": ("Graph",),
+        "reading": ("bin_path", "core", "read_model"),
+        "refs": ("node_ref",),
+        "rtinfo": (
+            "delete",
+            "flatten",
+            "get_text",
+            "get_user_data",
+            "set_text",
+            "set_user_data",
+            "strip_weightless_cache",
+        ),
+        "weights": ("WeightSubgraph", "weight_root"),
+    },
+)
