@@ -1,0 +1,45 @@
+"""All built-in passes, each imported at first use: ``from ovgraft.passes import MoveFc`` imports no other pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ovgraft._lazy import attach
+
+if TYPE_CHECKING:
+    from ovgraft.passes.annotate_hidden_states import AnnotateHiddenStates
+    from ovgraft.passes.attach_embedding import AttachEmbedding
+    from ovgraft.passes.attach_lm_head import AttachLmHead
+    from ovgraft.passes.drop_dead_inputs import DropDeadInputs
+    from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
+    from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
+    from ovgraft.passes.move_fc import MoveFc
+    from ovgraft.passes.rename_tensors import RenameTensors
+    from ovgraft.passes.set_rt_info import SetRtInfo
+
+__all__ = [
+    "AnnotateHiddenStates",
+    "AttachEmbedding",
+    "AttachLmHead",
+    "DropDeadInputs",
+    "ExposeDraftHidden",
+    "ExposeHiddenStates",
+    "MoveFc",
+    "RenameTensors",
+    "SetRtInfo",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "annotate_hidden_states": ("AnnotateHiddenStates",),
+        "attach_embedding": ("AttachEmbedding",),
+        "attach_lm_head": ("AttachLmHead",),
+        "drop_dead_inputs": ("DropDeadInputs",),
+        "expose_draft_hidden": ("ExposeDraftHidden",),
+        "expose_hidden_states": ("ExposeHiddenStates",),
+        "move_fc": ("MoveFc",),
+        "rename_tensors": ("RenameTensors",),
+        "set_rt_info": ("SetRtInfo",),
+    },
+)
