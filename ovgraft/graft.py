@@ -47,12 +47,12 @@ class Package:
     def _find_main(self) -> str:
         if self.kind == "xml":
             return self.path.stem
-        known = [n for n in (FileName.MODEL, FileName.LANGUAGE_MODEL) if self.xml(n).is_file()]
+        known = [str(n) for n in (FileName.MODEL, FileName.LANGUAGE_MODEL) if self.xml(n).is_file()]
         names = known or sorted(p.stem for p in self.path.glob("*.xml") if p.stem not in _TOKENIZERS)
         if len(names) > 1:
             raise ModelFileError(f"several IRs to choose from: {', '.join(names)}", file=self.path)
         if names:
-            return str(names[0])
+            return names[0]
         if (self.path / "config.json").is_file() and any(self.path.glob("*.safetensors")):
             self.is_checkpoint = True
             return str(FileName.MODEL)

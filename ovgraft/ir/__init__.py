@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ovgraft.ir.clone import clone_subgraph
     from ovgraft.ir.compare import same_structure
     from ovgraft.ir.digest import weights_digest
-    from ovgraft.ir.fingerprint import fingerprint
     from ovgraft.ir.graph import Graph
+    from ovgraft.ir.hashing import fingerprint
     from ovgraft.ir.reading import bin_path, core, read_model
     from ovgraft.ir.refs import node_ref
     from ovgraft.ir.rtinfo import (
@@ -60,7 +60,7 @@ __getattr__, __dir__ = attach(
         "clone": ("clone_subgraph",),
         "compare": ("same_structure",),
         "digest": ("weights_digest",),
-        "fingerprint": ("fingerprint",),
+        "hashing": ("fingerprint",),
         "graph": ("Graph",),
         "reading": ("bin_path", "core", "read_model"),
         "refs": ("node_ref",),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import openvino as ov
 from blake3 import blake3
 
+from ovgraft.ir.constants import constant_bytes
 from ovgraft.ir.refs import node_ref
 from ovgraft.ir.weights import weight_root
 
@@ -36,6 +36,6 @@ def weights_digest(output: ov.Output) -> str:
         edges = [(position[id(value.get_node())], value.get_index()) for value in node.input_values()]
         hasher.update(json.dumps([node.get_type_name(), node.get_attributes(), edges], sort_keys=True).encode())
         if node.get_type_name() == "Constant":
-            hasher.update(node.data.reshape(-1).view(np.uint8))
+            hasher.update(constant_bytes(node).data)
     hasher.update(str(output.get_index()).encode())
     return hasher.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,12 +16,23 @@ USER_DATA = "user_data"
 WEIGHTLESS_CACHE = "WeightlessCacheAttribute_0"
 """Offset of a Constant in the .bin it was read from; wrong as soon as the Constant moves to another model."""
 
+_ATTRIBUTES = frozenset({"DisablePrecisionConversion_0", "decompression_0", "fused_names_0"})
+"""Frequent node-level entries whose values Python cannot see; asking for one costs an exception."""
+
 _IR_VERSION: RtPath = ("version",)  # the reader keeps the IR version here, as an int; never serialized
+
+
+def _unwrap(value: Any) -> Any:
+    """What an OVAny holds; None when Python has no form of it, as for OpenVINO's own attributes."""
+    try:
+        return getattr(value, "value", value)
+    except TypeError:
+        return None
 
 
 def _leaf(value: Any) -> str | None:
     """Text of a leaf; None for a value that has no exact text form."""
-    value = getattr(value, "value", value)
+    value = _unwrap(value)
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -29,9 +41,8 @@ def _leaf(value: Any) -> str | None:
 
 
 def _walk(tree: Mapping[str, Any], path: RtPath) -> Iterator[tuple[RtPath, Any]]:
-    for key in tree.keys():  # noqa: SIM118  RTMap is no Mapping
-        value = tree[key]
-        value = value if isinstance(value, dict) else getattr(value, "value", value)
+    for key in tree:
+        value = _unwrap(tree[key])
         if isinstance(value, dict):
             yield from _walk(value, (*path, key))
         else:
@@ -53,11 +64,11 @@ def _lookup(model: ov.Model, path: RtPath) -> Any:
     if not path:
         raise ValueError("an rt_info path needs at least one name")
     top = model.get_rt_info()
-    if path[0] not in top.keys():  # noqa: SIM118
+    if path[0] not in top:
         return None
     value = top[path[0]]
     for name in path[1:]:
-        value = value if isinstance(value, dict) else getattr(value, "value", value)
+        value = _unwrap(value)
         if not isinstance(value, dict) or name not in value:
             return None
         value = value[name]
@@ -72,7 +83,7 @@ def get_text(model: ov.Model, path: RtPath) -> str | None:
         path: Names from the top, for example ``("dflash", "mask_token_id")``.
     """
     value = _lookup(model, path)
-    return None if value is None or isinstance(value, dict) else _leaf(value)
+    return _leaf(value)
 
 
 def set_text(model: ov.Model, path: RtPath, value: str) -> None:
@@ -117,7 +128,7 @@ def get_user_data(node: ov.Node, key: str) -> str | None:
     """Serialized node-level entry ``user_data<key>``; None when absent."""
     info = node.get_rt_info()
     name = USER_DATA + key
-    if name not in info.keys():  # noqa: SIM118
+    if name not in info:
         return None
     value = info[name]
     return str(getattr(value, "value", value))
@@ -134,5 +145,19 @@ def strip_weightless_cache(node: ov.Node) -> None:
     With ``CACHE_MODE=OPTIMIZE_SIZE`` a kept offset would be read from the .bin of the model the Constant moved to.
     """
     info = node.get_rt_info()
-    if WEIGHTLESS_CACHE in info.keys():  # noqa: SIM118
+    if WEIGHTLESS_CACHE in info:
         del info[WEIGHTLESS_CACHE]
+
+
+def node_info(node: ov.Node) -> dict[str, str]:
+    """All node-level entries but the .bin offset; OpenVINO's own attributes count by their key alone."""
+    info = node.get_rt_info()
+    size = len(info)
+    if size == 0 or (size == 1 and WEIGHTLESS_CACHE in info):
+        return {}
+    # islice, because running an RTMap iterator to its end costs 30 us
+    return {
+        key: "" if key in _ATTRIBUTES else _leaf(info[key]) or ""
+        for key in itertools.islice(info, size)
+        if key != WEIGHTLESS_CACHE
+    }
