@@ -13,6 +13,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as opset
 
+from ovgraft.decoder.decomposed import find_decomposed
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import Reason
 from ovgraft.ir.graph import Graph
@@ -115,17 +116,14 @@ def _about_ports(graph: Graph) -> list[Reason]:
 def _about_attention(graph: Graph) -> list[Reason]:
     reasons = []
     attention = graph.find(ATTENTION)
-    decomposed = decomposed_attention(graph)
-    if not attention and not decomposed:
+    fusible, unfusible = find_decomposed(graph)
+    written_out = len(fusible) + len(unfusible)
+    if not attention and not written_out:
         return [Reason("no-attention", "the model has no ScaledDotProductAttention")]
-    if decomposed:
-        count = f"{len(decomposed)} of {len(decomposed) + len(attention)} attention blocks are"
-        refs = tuple(graph.ref(i) for i in decomposed[:4])
-        reasons.append(
-            Reason(
-                "decomposed-attention", f"{count} written as MatMul, Softmax, MatMul; run fuse-attention first", refs
-            )
-        )
+    if fusible:
+        text = f"{len(fusible)} of {written_out + len(attention)} attention blocks are written out; run fuse-attention first"
+        reasons.append(Reason("decomposed-attention", text, tuple(graph.ref(match.softmax) for match in fusible[:4])))
+    reasons += unfusible
     for i in attention:
         node = graph.nodes[i]
         if node.get_input_size() == 3:
@@ -170,84 +168,6 @@ def _cache_concat(graph: Graph, attention: int, port: int) -> int | None:
             return None
         i = graph.inputs[i][0][0]
     return None
-
-
-def decomposed_attention(graph: Graph) -> list[int]:
-    """Softmax nodes that normalise attention scores: MatMul before, through elementwise ops, and MatMul after.
-
-    A mixture-of-experts router also has a Softmax, but its scores come from constant weights.
-    """
-    return [
-        i for i in graph.find("Softmax") if _scores_matmul(graph, i) is not None and _value_matmul(graph, i) is not None
-    ]
-
-
-def _scores_matmul(graph: Graph, softmax: int) -> int | None:
-    i = graph.inputs[softmax][0][0]
-    for _ in range(12):
-        if graph.types[i] == "MatMul":
-            return i if all(not _from_constants(graph, source) for source, _ in graph.inputs[i]) else None
-        if graph.types[i] not in {
-            "Add",
-            "Multiply",
-            "Divide",
-            "Convert",
-            "Reshape",
-            "Select",
-            "Where",
-            "Subtract",
-            "Tanh",
-            "Maximum",
-        }:
-            return None
-        real = [source for source, port in graph.inputs[i] if graph.is_real(source, port)]
-        heads = [source for source in real if not _from_constants(graph, source)]
-        reaching = [source for source in heads if _reaches_matmul(graph, source)]
-        if not reaching:
-            return None
-        i = reaching[0]
-    return None
-
-
-def _reaches_matmul(graph: Graph, i: int, depth: int = 8) -> bool:
-    """Whether walking back over elementwise ops meets a MatMul; a mask never does."""
-    if graph.types[i] == "MatMul":
-        return True
-    if depth == 0 or graph.types[i] not in {
-        "Add",
-        "Multiply",
-        "Divide",
-        "Convert",
-        "Reshape",
-        "Select",
-        "Subtract",
-        "Tanh",
-    }:
-        return False
-    return any(_reaches_matmul(graph, source, depth - 1) for source, _ in graph.inputs[i])
-
-
-def _value_matmul(graph: Graph, softmax: int) -> int | None:
-    i = softmax
-    for _ in range(6):
-        users = [(user, port) for _, user, port in graph.consumers[i]]
-        if len(users) != 1:
-            return None
-        i, port = users[0]
-        if graph.types[i] == "MatMul":
-            return i if port == 0 and not _from_constants(graph, graph.inputs[i][1][0]) else None
-        if graph.types[i] not in {"Convert", "Reshape", "Slice", "StridedSlice", "Dropout"}:
-            return None
-    return None
-
-
-def _from_constants(graph: Graph, i: int, depth: int = 12) -> bool:
-    """Whether a node is a constant or a short chain over constants, such as a decompressed weight."""
-    if graph.types[i] == "Constant":
-        return True
-    if depth == 0 or not graph.inputs[i]:
-        return False
-    return all(_from_constants(graph, source, depth - 1) for source, _ in graph.inputs[i])
 
 
 @dataclass(frozen=True)
