@@ -6,7 +6,7 @@ structure read from real exports. Everything is drawn from one seeded generator:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4"]
+Given = Mapping[str, NDArray[np.float32]]
 INT4_GROUP = 32
 INT64_MAX = np.iinfo(np.int64).max
 
@@ -40,11 +41,13 @@ class Weights:
     Args:
         seed: Of the weight generator.
         weights: How weight matrices are stored. ``f16`` is applied to the finished model, as the exporter does.
+        given: Values for weights by name, for example ``self.fc.weight``; the others are drawn.
     """
 
-    def __init__(self, seed: int, weights: WeightFormat = "f32") -> None:
+    def __init__(self, seed: int, weights: WeightFormat = "f32", given: Given | None = None) -> None:
         self.random = np.random.default_rng(seed)
         self.weights = weights
+        self.given = given or {}
 
     def normal(self, *shape: int, scale: float = 1.0) -> NDArray[np.float32]:
         """Gaussian numbers."""
@@ -52,6 +55,7 @@ class Weights:
 
     def weight(self, name: str, values: NDArray[np.float32], weights: WeightFormat | None = None) -> ov.Node:
         """A weight matrix ``[rows, columns]`` as constants and, for compressed formats, the ops that decompress it."""
+        values = self.given.get(name, values)
         match weights or self.weights:
             case "bf16":
                 tensor = ov.Tensor(ov.Type.bf16, ov.Shape(values.shape))
@@ -130,7 +134,8 @@ def rms_norm(
     normed = named(ops.multiply(x, inverse), f"{path}/aten::mul/Multiply")
     if not weighted:
         return normed
-    gain = 1 + weights.normal(*ones[:-1], width, scale=0.2)
+    gain = 1 + weights.normal(width, scale=0.2)
+    gain = weights.given.get(f"self.{scope}.weight", gain).reshape(*ones[:-1], width)
     return named(ops.multiply(constant(gain, np.float32), normed), f"{path}/aten::mul/Multiply_1")
 
 

@@ -12,7 +12,7 @@ import openvino.opset13 as ops
 from openvino._offline_transformations import compress_model_transformation
 
 from tests import blocks
-from tests.blocks import WeightFormat, Weights
+from tests.blocks import Given, WeightFormat, Weights
 
 
 def _parameter(name: str, element_type: ov.Type, shape: list[int]) -> ov.op.Parameter:
@@ -66,6 +66,7 @@ def tiny_decoder(
     annotated: bool = False,
     qk_norm: bool = True,
     seed: int = 0,
+    given: Given | None = None,
 ) -> ov.Model:
     """A stateful Qwen3-like decoder language model.
 
@@ -83,13 +84,14 @@ def tiny_decoder(
         annotated: Write ``hidden_states_decoder_layers`` as the exporter does.
         qk_norm: Per-head norms of Qwen3; without them it is Llama.
         seed: Of the weights.
+        given: Values for weights by name instead of drawn ones.
 
     Returns:
         Inputs ``input_ids`` i64 ``[B, S]`` (or ``inputs_embeds`` f32 ``[B, S, hidden]``), ``attention_mask`` i64
         ``[B, past+S]``, ``position_ids`` i64 ``[B, S]``, ``beam_idx`` i32 ``[B]``; output ``logits`` f32
         ``[B, S, vocab]``.
     """
-    draw = Weights(seed, weights)
+    draw = Weights(seed, weights, given)
     table_format: WeightFormat = "int8" if weights == "int4" else weights
     attention_mask = _parameter("attention_mask", ov.Type.i64, [-1, -1])
     position_ids = _parameter("position_ids", ov.Type.i64, [-1, -1])
@@ -199,6 +201,7 @@ def tiny_dflash_draft(
     target_layer_ids: tuple[int, ...] | None = None,
     mask_token_id: int = 3,
     seed: int = 1,
+    given: Given | None = None,
 ) -> ov.Model:
     """A DFlash draft as exported: the states hold context rows only, the anchor row is dropped from the output.
 
@@ -214,13 +217,14 @@ def tiny_dflash_draft(
         target_layer_ids: Written to rt_info; 0..n-1 when None.
         mask_token_id: Written to rt_info.
         seed: Of the weights.
+        given: Values for weights by name instead of drawn ones.
 
     Returns:
         Inputs ``inputs_embeds`` f32 ``[B, block, H]``, ``hidden_states`` f32 ``[B, context, n*Ht]``,
         ``position_ids`` i64 ``[B, context+block]``, ``attention_mask`` i64 ``[B, past+context+block]``, ``beam_idx``
         i32 ``[B]``; output ``last_hidden_state`` f32 ``[B, block-1, H]``.
     """
-    draw = Weights(seed, weights)
+    draw = Weights(seed, weights, given)
     embeds = _parameter("inputs_embeds", ov.Type.f32, [-1, -1, hidden])
     states = _parameter("hidden_states", ov.Type.f32, [-1, -1, n * target_width])
     position_ids = _parameter("position_ids", ov.Type.i64, [-1, -1])
@@ -291,6 +295,7 @@ def tiny_eagle3_draft(
     kv_heads: int = 2,
     weights: WeightFormat = "f32",
     seed: int = 2,
+    given: Given | None = None,
 ) -> ov.Model:
     """An Eagle-3 draft as exported: one layer over ``[embedding, FC of hidden_states]``, own tables.
 
@@ -299,7 +304,7 @@ def tiny_eagle3_draft(
         ``position_ids``, ``beam_idx``; outputs ``logits`` f32 ``[B, S, draft_vocab]`` and ``d2t`` i64
         ``[draft_vocab]``.
     """
-    draw = Weights(seed, weights)
+    draw = Weights(seed, weights, given)
     table_format: WeightFormat = "int8" if weights == "int4" else weights
     input_ids = _parameter("input_ids", ov.Type.i64, [-1, -1])
     states = _parameter("hidden_states", ov.Type.f32, [-1, -1, -1])
