@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import openvino as ov
 
 # Nodes without inputs, or with effects, whose value is not fixed by the constants above them.
-_NOT_CONSTANT = frozenset(
+VARYING = frozenset(
     {"Parameter", "ReadValue", "Assign", "RandomUniform", "Multinomial", "Loop", "TensorIterator", "If", "Result"}
 )
 
@@ -52,7 +52,7 @@ def weight_root(output: ov.Output) -> WeightSubgraph | None:
         # `nodes` and `stack` keep every seen node alive, so its id stays its own.
         if id(node) in seen:
             continue
-        if node.get_type_name() in _NOT_CONSTANT:
+        if node.get_type_name() in VARYING:
             return None
         seen.add(id(node))
         stack.append((node, True))

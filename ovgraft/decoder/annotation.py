@@ -1,0 +1,183 @@
+"""The exporter's record of layer outputs, rt_info ``hidden_states_decoder_layers``: read, write and check it.
+
+OpenVINO GenAI looks a layer's producer up by friendly name and wants exactly one live node of that name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import openvino as ov
+
+from ovgraft.decoder.places import describe_output
+from ovgraft.decoder.types import Decoder
+from ovgraft.drafts.contract import Key
+from ovgraft.errors import PreconditionError, Reason
+from ovgraft.ir.rtinfo import get_text
+
+_NAME = "/".join(Key.HIDDEN_STATES_DECODER_LAYERS)
+
+
+def annotation_text(decoder: Decoder) -> str:
+    """The record in the exporter's exact form; the last layer's entry is what enters lm_head.
+
+    Raises:
+        PreconditionError: A friendly name it would have to write is borne by several nodes, or empty. Renaming is not
+            done here: a name may be what another tool, or a record elsewhere, finds the node by.
+    """
+    count = Counter(decoder.graph.names)
+    layers: dict[str, dict[str, object]] = {}
+    reasons: list[Reason] = []
+    for layer in decoder.layers:
+        output = decoder.hidden_state(layer.index)
+        index = decoder.graph.index(output.get_node())
+        name = decoder.graph.names[index]
+        if count[name] != 1 or not name:
+            text = f"layer {layer.index}: the friendly name of its output is borne by {count[name]} nodes"
+            reasons.append(Reason("ambiguous-producer", text, (decoder.graph.ref(index),)))
+        layers[str(layer.index)] = {"producer": name, "output_index": output.get_index()}
+    if reasons:
+        raise PreconditionError(
+            "the outputs of layers cannot be named: friendly names repeat",
+            reasons=tuple(reasons),
+            hint="give these nodes names of their own",
+        )
+    return json.dumps({"layers": layers}, separators=(",", ":"))
+
+
+def parse_annotation(text: str) -> dict[int, tuple[str, int]]:
+    """Read the record: layer -> (friendly name of the producer, its output port), in layer order.
+
+    Raises:
+        PreconditionError: It is not of the exporter's form: bad JSON, missing keys, layer ids that are no whole
+            numbers, repeat, or leave gaps, producers or ports of the wrong type.
+    """
+    try:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except ValueError as error:
+        raise _malformed(f"not valid JSON ({error})", found=_shortened(text)) from None
+    if not isinstance(data, dict) or not isinstance(data.get("layers"), dict):
+        raise _malformed("no object 'layers' in it", found=_shortened(text))
+    entries: dict[int, tuple[str, int]] = {}
+    for key, entry in data["layers"].items():
+        if not key.isascii() or not key.isdigit() or key != str(int(key)):
+            raise _malformed("a layer id is no whole number", found=repr(key))
+        entries[int(key)] = _entry(key, entry)
+    missing = sorted(set(range(max(entries, default=0) + 1)) - entries.keys())
+    if missing:
+        raise _malformed(f"no entry for layer {', '.join(map(str, missing))}", found=f"layers {sorted(entries)}")
+    return dict(sorted(entries.items()))
+
+
+def check_annotation(model: ov.Model, decoder: Decoder) -> tuple[ov.Output, ...]:
+    """Resolve the model's record and compare it with the structure.
+
+    Args:
+        model: The annotated model.
+        decoder: The same model, read.
+
+    Returns:
+        The output of each layer, in order; all equal to ``decoder.hidden_state(i)``.
+
+    Raises:
+        PreconditionError: There is no record, it is malformed, a producer is absent or ambiguous, or the record says
+            other than the structure; one reason for each layer that is wrong.
+    """
+    entries = parse_annotation(_text(model))
+    graph, layers = decoder.graph, decoder.layers
+    if len(entries) != len(layers):
+        raise PreconditionError(
+            f"{_NAME} disagrees with the structure",
+            expected=f"{len(layers)} layers",
+            found=f"{len(entries)} layers",
+        )
+    by_name: dict[str, list[int]] = {}
+    for node, name in enumerate(graph.names):
+        by_name.setdefault(name, []).append(node)
+    outputs: list[ov.Output] = []
+    reasons: list[Reason] = []
+    for i, (producer, port) in entries.items():
+        nodes = by_name.get(producer, [])
+        right = decoder.hidden_state(i)
+        right_index = graph.index(right.get_node())
+        refs = tuple(graph.ref(node) for node in nodes)
+        if len(nodes) != 1:
+            text = f"layer {i}: producer '{producer}' is the name of {len(nodes) or 'no'} nodes"
+            reasons.append(Reason("ambiguous-producer" if nodes else "no-producer", text, refs))
+        elif port >= graph.nodes[nodes[0]].get_output_size():
+            text = f"layer {i}: producer '{producer}' has no output {port}"
+            reasons.append(Reason("no-producer", text, refs))
+        elif (nodes[0], port) != (right_index, right.get_index()):
+            found = graph.output(nodes[0], port)
+            text = (
+                f"layer {i}: producer '{producer}' is {describe_output(decoder, found)}, "
+                f"{found.get_partial_shape()}; by structure it is '{graph.names[right_index]}'"
+            )
+            reasons.append(Reason("wrong-producer", text, refs))
+        else:
+            outputs.append(right)
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        raise PreconditionError(
+            f"{_NAME} is wrong: {reasons[0].message}{more}",
+            reasons=tuple(reasons),
+            hint="annotate-hidden-states{replace=true} rewrites it",
+        )
+    return tuple(outputs)
+
+
+def configured_layer_count(config: Mapping[str, Any]) -> int | None:
+    """Number of decoder layers that a ``config.json`` speaks of, of its text part if it has one; None if it doesn't."""
+    for part in (config.get("text_config"), config.get("llm_config"), config):
+        if isinstance(part, Mapping):
+            for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+                count = part.get(key)
+                if isinstance(count, int) and not isinstance(count, bool):
+                    return count
+    return None
+
+
+def _text(model: ov.Model) -> str:
+    key = list(Key.HIDDEN_STATES_DECODER_LAYERS)
+    if not model.has_rt_info(key):
+        raise PreconditionError(f"the model has no {_NAME}", hint="annotate-hidden-states writes it")
+    text = get_text(model, Key.HIDDEN_STATES_DECODER_LAYERS)
+    if text is None:
+        raise _malformed("not text but a tree of rt_info entries", found="a tree")
+    return text
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"key '{repeated}' repeats")
+    return data
+
+
+def _entry(key: str, entry: object) -> tuple[str, int]:
+    if not isinstance(entry, dict):
+        raise _malformed(f"layer {key} is no object", found=repr(entry))
+    producer, port = entry.get("producer"), entry.get("output_index")
+    if not isinstance(producer, str):
+        raise _malformed(f"layer {key} has no text 'producer'", found=json.dumps(entry))
+    if not isinstance(port, int) or isinstance(port, bool) or port < 0:
+        raise _malformed(
+            f"layer {key}, producer '{producer}': 'output_index' is no port number", found=json.dumps(port)
+        )
+    return producer, port
+
+
+def _malformed(what: str, *, found: str) -> PreconditionError:
+    return PreconditionError(
+        f"{_NAME} is malformed: {what}",
+        found=found,
+        hint="annotate-hidden-states{replace=true} rewrites it",
+    )
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,80 @@
+"""What kind of layer a step with marks is, and which layer updates which state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ovgraft.decoder.dataflow import Origins, Stream, Value
+from ovgraft.decoder.steps import (
+    ATTENTION_TYPES,
+    CONVOLUTION_TYPES,
+    LINEAR_ATTENTION_TYPES,
+    STATE_SPACE_TYPES,
+    StateReads,
+    Step,
+)
+from ovgraft.ir.graph import Graph
+
+RECURRENCE = "recurrence"
+"""A state that is met by no op known to belong to attention, convolution or state spaces."""
+
+
+def layer_kind(graph: Graph, values: Origins, ways: Stream, reads: StateReads, block: Step) -> str:
+    """How a step mixes positions.
+
+    A convolution in front of linear attention or of a state space belongs to it and is not named.
+    """
+    marks = {graph.types[node] for node in block.marks}
+    has_convolution = any(graph.types[node] in CONVOLUTION_TYPES for node in block.nodes)
+    variables = {variable for node in block.marks for variable in reads.get(node, ())}
+    kinds: list[str] = []
+    if marks & ATTENTION_TYPES or _softmax_meets_values(graph, values, ways, block):
+        kinds.append("attention")
+    if marks & LINEAR_ATTENTION_TYPES:
+        kinds.append("linear_attention")
+    elif marks & STATE_SPACE_TYPES or (has_convolution and not kinds and len(variables) > 1):
+        kinds.append("state_space")
+    elif has_convolution:
+        # Beside attention, keys and values are states too, so the number of states tells nothing here.
+        kinds.append("convolution" if not kinds or len(variables) <= 3 else "state_space")
+    return "+".join(kinds) or RECURRENCE
+
+
+def _softmax_meets_values(graph: Graph, values: Origins, ways: Stream, block: Step) -> bool:
+    """Whether a Softmax goes into a product with data: attention written out. A router's goes into no such product."""
+    for softmax in (node for node in block.nodes if graph.types[node] == "Softmax"):
+        waiting = list(ways.successors[softmax])
+        while waiting:
+            node = waiting.pop()
+            if graph.types[node] == "MatMul":
+                if not any(values.constant[producer] for producer, _ in graph.inputs[node]):
+                    return True
+            elif graph.types[node] in ("Convert", "Multiply", "Reshape", "Slice", "StridedSlice", "VariadicSplit"):
+                waiting += ways.successors[node]
+    return False
+
+
+def layer_of_nodes(graph: Graph, entries: Sequence[Value]) -> list[int]:
+    """The last layer whose entry each node depends on, by data and not by shape; -1 for none.
+
+    Args:
+        graph: The model.
+        entries: The value that enters each layer, in order.
+    """
+    begins = {node: i for i, (node, _) in enumerate(entries)}
+    layers: list[int] = []
+    for node in range(len(graph)):
+        if node in begins:
+            layers.append(begins[node])
+        elif graph.types[node] == "ShapeOf":
+            layers.append(-1)
+        else:
+            layers.append(max((layers[producer] for producer, _ in graph.inputs[node]), default=-1))
+    return layers
+
+
+def state_owners(graph: Graph, entries: Sequence[Value]) -> dict[str, int]:
+    """The layer that updates each variable; variables no layer updates are left out."""
+    layers = layer_of_nodes(graph, entries)
+    owners = {graph.nodes[node].get_variable_id(): layers[node] for node in graph.find("Assign")}
+    return {variable: layer for variable, layer in owners.items() if layer >= 0}
