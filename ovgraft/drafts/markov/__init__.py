@@ -1,0 +1,74 @@
+"""Markov heads: one model over one copy of the tables, a dense step and a Top-K candidate scorer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ovgraft._lazy import attach
+
+if TYPE_CHECKING:
+    from ovgraft.drafts.markov.build import DEFAULT_TOP_K, build_head
+    from ovgraft.drafts.markov.check import backbone_reasons, head_reasons, package_reasons, require_head
+    from ovgraft.drafts.markov.computations import (
+        HEAD_SOURCE,
+        SELECT_COMPUTATION,
+        TOP_K_CONSTANT,
+        Computation,
+        computations,
+        ports,
+    )
+    from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
+    from ovgraft.drafts.markov.head_weights import HeadWeights, Projection
+    from ovgraft.drafts.markov.inputs import HeadInputError, block_begins
+    from ovgraft.drafts.markov.runner import HeadRunner
+    from ovgraft.drafts.markov.select import select_computation, set_top_k
+    from ovgraft.drafts.markov.topk import exact_top_k
+
+__all__ = [
+    "DEFAULT_TOP_K",
+    "HEAD_SOURCE",
+    "SELECT_COMPUTATION",
+    "TOP_K_CONSTANT",
+    "Computation",
+    "HeadFacts",
+    "HeadInputError",
+    "HeadRunner",
+    "HeadWeights",
+    "Projection",
+    "backbone_reasons",
+    "block_begins",
+    "build_head",
+    "computations",
+    "exact_top_k",
+    "head_reasons",
+    "package_reasons",
+    "ports",
+    "present_computations",
+    "read_advertised",
+    "read_facts",
+    "require_head",
+    "select_computation",
+    "set_top_k",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "build": ("DEFAULT_TOP_K", "build_head"),
+        "check": ("backbone_reasons", "head_reasons", "package_reasons", "require_head"),
+        "computations": (
+            "HEAD_SOURCE",
+            "SELECT_COMPUTATION",
+            "TOP_K_CONSTANT",
+            "Computation",
+            "computations",
+            "ports",
+        ),
+        "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts"),
+        "head_weights": ("HeadWeights", "Projection"),
+        "inputs": ("HeadInputError", "block_begins"),
+        "runner": ("HeadRunner",),
+        "select": ("select_computation", "set_top_k"),
+        "topk": ("exact_top_k",),
+    },
+)
