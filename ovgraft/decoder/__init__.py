@@ -12,41 +12,134 @@ if TYPE_CHECKING:
         check_annotation,
         configured_layer_count,
         parse_annotation,
+        resolve_annotation,
     )
+    from ovgraft.decoder.decomposed import Decomposed, find_decomposed
     from ovgraft.decoder.embedding import read_embedding
+    from ovgraft.decoder.fuse import fuse
     from ovgraft.decoder.layers import find_layers
     from ovgraft.decoder.lm_head import read_lm_head
+    from ovgraft.decoder.masks import MaskFacts, read_masks
+    from ovgraft.decoder.paging import (
+        ATTENTION,
+        HEAD_SIZES,
+        PAGED_ATTENTION,
+        PAGED_TYPES,
+        PagedOp,
+        fold,
+        read_paged,
+        readiness,
+    )
     from ovgraft.decoder.places import Place, describe_output
     from ovgraft.decoder.read import read_decoder
+    from ovgraft.decoder.to_paged import (
+        AttentionFacts,
+        Converted,
+        attention_facts,
+        connect_token_types,
+        convert_to_paged,
+        differences,
+        keep_head_sizes,
+        match_port_names,
+        name_new_nodes,
+        position_problems,
+        repair,
+        restore_head_sizes,
+    )
     from ovgraft.decoder.types import Decoder, Embedding, Layer, LayerConvention, LmHead
 
 __all__ = [
+    "ATTENTION",
+    "HEAD_SIZES",
+    "PAGED_ATTENTION",
+    "PAGED_TYPES",
+    "AttentionFacts",
+    "Converted",
     "Decoder",
+    "Decomposed",
     "Embedding",
     "Layer",
     "LayerConvention",
     "LmHead",
+    "MaskFacts",
+    "PagedOp",
     "Place",
     "annotation_text",
+    "attention_facts",
     "check_annotation",
     "configured_layer_count",
+    "connect_token_types",
+    "convert_to_paged",
     "describe_output",
+    "differences",
+    "find_decomposed",
     "find_layers",
+    "fold",
+    "fuse",
+    "keep_head_sizes",
+    "match_port_names",
+    "name_new_nodes",
     "parse_annotation",
+    "position_problems",
     "read_decoder",
     "read_embedding",
     "read_lm_head",
+    "read_masks",
+    "read_paged",
+    "readiness",
+    "repair",
+    "resolve_annotation",
+    "restore_head_sizes",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "annotation": ("annotation_text", "check_annotation", "configured_layer_count", "parse_annotation"),
+        "annotation": (
+            "annotation_text",
+            "check_annotation",
+            "configured_layer_count",
+            "parse_annotation",
+            "resolve_annotation",
+        ),
         "embedding": ("read_embedding",),
         "layers": ("find_layers",),
         "lm_head": ("read_lm_head",),
         "places": ("Place", "describe_output"),
         "read": ("read_decoder",),
         "types": ("Decoder", "Embedding", "Layer", "LayerConvention", "LmHead"),
+        "decomposed": (
+            "Decomposed",
+            "find_decomposed",
+        ),
+        "fuse": ("fuse",),
+        "masks": (
+            "MaskFacts",
+            "read_masks",
+        ),
+        "paging": (
+            "ATTENTION",
+            "HEAD_SIZES",
+            "PAGED_ATTENTION",
+            "PAGED_TYPES",
+            "PagedOp",
+            "fold",
+            "read_paged",
+            "readiness",
+        ),
+        "to_paged": (
+            "AttentionFacts",
+            "Converted",
+            "attention_facts",
+            "connect_token_types",
+            "convert_to_paged",
+            "differences",
+            "keep_head_sizes",
+            "match_port_names",
+            "name_new_nodes",
+            "position_problems",
+            "repair",
+            "restore_head_sizes",
+        ),
     },
 )

@@ -16,9 +16,11 @@ from ovgraft.decoder.places import describe_output
 from ovgraft.decoder.types import Decoder
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import PreconditionError, Reason
+from ovgraft.ir.graph import Graph
 from ovgraft.ir.rtinfo import get_text
 
 _NAME = "/".join(Key.HIDDEN_STATES_DECODER_LAYERS)
+_HINT = "annotate-hidden-states{replace=true} rewrites it"
 
 
 def annotation_text(decoder: Decoder) -> str:
@@ -72,6 +74,40 @@ def parse_annotation(text: str) -> dict[int, tuple[str, int]]:
     return dict(sorted(entries.items()))
 
 
+def resolve_annotation(model: ov.Model, graph: Graph | None = None) -> tuple[ov.Output, ...]:
+    """The outputs that the model's record names, by the rule of OpenVINO GenAI: exactly one live node of each name.
+
+    Args:
+        model: The annotated model.
+        graph: Its indexed view, when the caller has one.
+
+    Raises:
+        PreconditionError: There is no record, it is malformed, or a producer is absent or ambiguous.
+    """
+    entries = parse_annotation(_text(model))
+    graph = graph or Graph(model)
+    by_name: dict[str, list[int]] = {}
+    for node, name in enumerate(graph.names):
+        by_name.setdefault(name, []).append(node)
+    outputs: list[ov.Output] = []
+    reasons: list[Reason] = []
+    for i, (producer, port) in entries.items():
+        nodes = by_name.get(producer, [])
+        refs = tuple(graph.ref(node) for node in nodes)
+        if not nodes:
+            reasons.append(Reason("no-producer", f"layer {i}: no node is named '{producer}'"))
+        elif len(nodes) > 1:
+            text = f"layer {i}: {len(nodes)} nodes are named '{producer}'"
+            reasons.append(Reason("ambiguous-producer", text, refs))
+        elif port >= graph.nodes[nodes[0]].get_output_size():
+            reasons.append(Reason("no-producer", f"layer {i}: producer '{producer}' has no output {port}", refs))
+        else:
+            outputs.append(graph.output(nodes[0], port))
+    if reasons:
+        raise _wrong(reasons)
+    return tuple(outputs)
+
+
 def check_annotation(model: ov.Model, decoder: Decoder) -> tuple[ov.Output, ...]:
     """Resolve the model's record and compare it with the structure.
 
@@ -80,53 +116,34 @@ def check_annotation(model: ov.Model, decoder: Decoder) -> tuple[ov.Output, ...]
         decoder: The same model, read.
 
     Returns:
-        The output of each layer, in order; all equal to ``decoder.hidden_state(i)``.
+        The output of each layer, in order: ``decoder.hidden_state(i)``.
 
     Raises:
         PreconditionError: There is no record, it is malformed, a producer is absent or ambiguous, or the record says
             other than the structure; one reason for each layer that is wrong.
     """
-    entries = parse_annotation(_text(model))
-    graph, layers = decoder.graph, decoder.layers
-    if len(entries) != len(layers):
+    graph = decoder.graph
+    outputs = resolve_annotation(model, graph)
+    if len(outputs) != len(decoder.layers):
         raise PreconditionError(
             f"{_NAME} disagrees with the structure",
-            expected=f"{len(layers)} layers",
-            found=f"{len(entries)} layers",
+            expected=f"{len(decoder.layers)} layers",
+            found=f"{len(outputs)} layers",
+            hint=_HINT,
         )
-    by_name: dict[str, list[int]] = {}
-    for node, name in enumerate(graph.names):
-        by_name.setdefault(name, []).append(node)
-    outputs: list[ov.Output] = []
     reasons: list[Reason] = []
-    for i, (producer, port) in entries.items():
-        nodes = by_name.get(producer, [])
-        right = decoder.hidden_state(i)
-        right_index = graph.index(right.get_node())
-        refs = tuple(graph.ref(node) for node in nodes)
-        if len(nodes) != 1:
-            text = f"layer {i}: producer '{producer}' is the name of {len(nodes) or 'no'} nodes"
-            reasons.append(Reason("ambiguous-producer" if nodes else "no-producer", text, refs))
-        elif port >= graph.nodes[nodes[0]].get_output_size():
-            text = f"layer {i}: producer '{producer}' has no output {port}"
-            reasons.append(Reason("no-producer", text, refs))
-        elif (nodes[0], port) != (right_index, right.get_index()):
-            found = graph.output(nodes[0], port)
+    for i, output in enumerate(outputs):
+        node, right = graph.index(output.get_node()), decoder.hidden_state(i)
+        right_node = graph.index(right.get_node())
+        if (node, output.get_index()) != (right_node, right.get_index()):
             text = (
-                f"layer {i}: producer '{producer}' is {describe_output(decoder, found)}, "
-                f"{found.get_partial_shape()}; by structure it is '{graph.names[right_index]}'"
+                f"layer {i}: producer '{graph.names[node]}' is {describe_output(decoder, output)}, "
+                f"shape {output.get_partial_shape()}; the structure says '{graph.names[right_node]}'"
             )
-            reasons.append(Reason("wrong-producer", text, refs))
-        else:
-            outputs.append(right)
+            reasons.append(Reason("wrong-producer", text, (graph.ref(node),)))
     if reasons:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        raise PreconditionError(
-            f"{_NAME} is wrong: {reasons[0].message}{more}",
-            reasons=tuple(reasons),
-            hint="annotate-hidden-states{replace=true} rewrites it",
-        )
-    return tuple(outputs)
+        raise _wrong(reasons)
+    return outputs
 
 
 def configured_layer_count(config: Mapping[str, Any]) -> int | None:
@@ -175,8 +192,14 @@ def _malformed(what: str, *, found: str) -> PreconditionError:
     return PreconditionError(
         f"{_NAME} is malformed: {what}",
         found=found,
-        hint="annotate-hidden-states{replace=true} rewrites it",
+        hint=_HINT,
     )
+
+
+def _wrong(reasons: list[Reason]) -> PreconditionError:
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    message = f"{_NAME} is wrong: {reasons[0].message}{more}"
+    return PreconditionError(message, reasons=tuple(reasons), hint=_HINT)
 
 
 def _shortened(text: str) -> str:
