@@ -1,7 +1,7 @@
 """Pairs that agree for a reason: the draft's numbers must come from the right layers, or little is accepted.
 
 The target copies: after token t it emits t for ever. Its layers are random, its output layer is fitted to find t in the
-last one. A draft's FC is fitted to the states of the layers it captures: other layers, or another order, mean less to it.
+last one. A draft's FC is fitted to the states of the layers it captures: other layers or another order mean less to it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,16 @@ def dflash_draft(target: Target, layer_ids: tuple[int, ...], *, mask_token_id: i
         f"{scope}.self_attn.o_proj.weight": 100 * one,
         f"{scope}.mlp.down_proj.weight": np.zeros((HIDDEN, 2 * HIDDEN), np.float32),
     }
-    shape = {"heads": HEADS, "kv_heads": HEADS, "target_layer_ids": layer_ids, "mask_token_id": mask_token_id}
-    return models.tiny_dflash_draft(1, HIDDEN, len(layer_ids), given=given, **shape)
+    return models.tiny_dflash_draft(
+        1,
+        HIDDEN,
+        len(layer_ids),
+        heads=HEADS,
+        kv_heads=HEADS,
+        target_layer_ids=layer_ids,
+        mask_token_id=mask_token_id,
+        given=given,
+    )
 
 
 def eagle3_draft(target: Target, layer_ids: tuple[int, ...]) -> ov.Model:
@@ -82,8 +90,15 @@ def eagle3_draft(target: Target, layer_ids: tuple[int, ...]) -> ov.Model:
         "self.model.midlayer.mlp.down_proj.weight": np.zeros((HIDDEN, 2 * HIDDEN), np.float32),
         "self.model.lm_head.weight": target.table[:: VOCABULARY // DRAFT_VOCABULARY],
     }
-    shape = {"vocab": VOCABULARY, "draft_vocab": DRAFT_VOCABULARY, "heads": HEADS, "kv_heads": HEADS}
-    return models.tiny_eagle3_draft(HIDDEN, len(layer_ids), given=given, **shape)
+    return models.tiny_eagle3_draft(
+        HIDDEN,
+        len(layer_ids),
+        vocab=VOCABULARY,
+        draft_vocab=DRAFT_VOCABULARY,
+        heads=HEADS,
+        kv_heads=HEADS,
+        given=given,
+    )
 
 
 def _fc(target: Target, layer_ids: tuple[int, ...], name: str) -> Given:

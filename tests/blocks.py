@@ -49,6 +49,11 @@ class Weights:
         self.weights = weights
         self.given = given or {}
 
+    @property
+    def table_format(self) -> WeightFormat:
+        """Storage of the embedding and the output layer: NNCF leaves them at int8 when the rest is int4."""
+        return "int8" if self.weights == "int4" else self.weights
+
     def normal(self, *shape: int, scale: float = 1.0) -> NDArray[np.float32]:
         """Gaussian numbers."""
         return (self.random.standard_normal(shape) * scale).astype(np.float32)
@@ -75,15 +80,13 @@ class Weights:
         zero = np.clip(np.round(-low / scale.astype(np.float32)), 0, 255)
         quantized = np.clip(np.round(values / scale.astype(np.float32)) + zero, 0, 255).astype(np.uint8)
         stored = named(ops.constant(quantized), name)
-        point = named(ops.constant(zero.astype(np.uint8)), f"{name}/zero_point")
-        centred = named(
-            ops.subtract(
-                ops.convert(stored, ov.Type.f16),
-                ops.convert(point, ov.Type.f16),
-            ),
-            f"{name}/zero_point/subtract",
-        )
-        return self._scaled(name, centred, scale)
+        return self.decompressed(name, stored, zero.astype(np.uint8), scale)
+
+    def decompressed(self, name: str, stored: ov.Node, zero: NDArray[np.uint8], scale: NDArray[np.float16]) -> ov.Node:
+        """What NNCF puts behind asymmetric int8 codes ``[rows, columns]``; zero and scale are ``[rows, 1]``."""
+        point = named(ops.constant(zero), f"{name}/zero_point")
+        centred = ops.subtract(ops.convert(stored, ov.Type.f16), ops.convert(point, ov.Type.f16))
+        return self._scaled(name, named(centred, f"{name}/zero_point/subtract"), scale)
 
     def _int4(self, name: str, values: NDArray[np.float32]) -> ov.Node:
         rows, columns = values.shape

@@ -59,16 +59,11 @@ def tiny_decoder(
     kv_heads: int = 2,
     *,
     weights: WeightFormat = "f32",
-    tied: bool = False,
-    embedding_scale: float | None = None,
-    softcap: float | None = None,
-    inputs_embeds: bool = False,
-    annotated: bool = False,
-    qk_norm: bool = True,
     seed: int = 0,
     given: Given | None = None,
+    **options: Any,
 ) -> ov.Model:
-    """A stateful Qwen3-like decoder language model.
+    """A small :func:`decoder` with weights drawn from a seed.
 
     Args:
         layers: Decoder layers.
@@ -77,22 +72,50 @@ def tiny_decoder(
         heads: Query heads.
         kv_heads: Key and value heads.
         weights: Storage of the matrices; with int4 the embedding and the output layer are int8, as NNCF leaves them.
+        seed: Of the weights.
+        given: Values for weights by name instead of drawn ones.
+        **options: Of :func:`decoder`.
+    """
+    return decoder(Weights(seed, weights, given), layers, hidden, vocab, heads, kv_heads, **options)
+
+
+def decoder(
+    draw: Weights,
+    layers: int,
+    hidden: int,
+    vocab: int,
+    heads: int,
+    kv_heads: int,
+    *,
+    tied: bool = False,
+    embedding_scale: float | None = None,
+    softcap: float | None = None,
+    inputs_embeds: bool = False,
+    annotated: bool = False,
+    qk_norm: bool = True,
+) -> ov.Model:
+    """A stateful Qwen3-like decoder language model.
+
+    Args:
+        draw: Makes the weights.
+        layers: Decoder layers.
+        hidden: Width.
+        vocab: Rows of embedding and output layer.
+        heads: Query heads.
+        kv_heads: Key and value heads.
         tied: One table for embedding and output layer.
         embedding_scale: Factor between embedding and first layer (Gemma).
         softcap: Soft cap of the logits (Gemma 2).
         inputs_embeds: Language model of a vision-language package: ``inputs_embeds`` instead of ``input_ids``.
         annotated: Write ``hidden_states_decoder_layers`` as the exporter does.
         qk_norm: Per-head norms of Qwen3; without them it is Llama.
-        seed: Of the weights.
-        given: Values for weights by name instead of drawn ones.
 
     Returns:
         Inputs ``input_ids`` i64 ``[B, S]`` (or ``inputs_embeds`` f32 ``[B, S, hidden]``), ``attention_mask`` i64
         ``[B, past+S]``, ``position_ids`` i64 ``[B, S]``, ``beam_idx`` i32 ``[B]``; output ``logits`` f32
         ``[B, S, vocab]``.
     """
-    draw = Weights(seed, weights, given)
-    table_format: WeightFormat = "int8" if weights == "int4" else weights
+    table_format = draw.table_format
     attention_mask = _parameter("attention_mask", ov.Type.i64, [-1, -1])
     position_ids = _parameter("position_ids", ov.Type.i64, [-1, -1])
     beam_idx = _parameter("beam_idx", ov.Type.i32, [-1])
@@ -140,7 +163,7 @@ def tiny_decoder(
     if softcap is not None:
         logits = _softcapped(logits, softcap)
     parameters = [source, attention_mask, position_ids, beam_idx]
-    model = _model({"logits": logits}, sinks, parameters, weights)
+    model = _model({"logits": logits}, sinks, parameters, draw.weights)
     if annotated:
         model.set_rt_info(annotation(producers), ["hidden_states_decoder_layers"])
     return model
@@ -179,7 +202,7 @@ def tiny_text_embeddings(
     holds the table that decoder would have had.
     """
     draw = Weights(seed, weights)
-    table_format: WeightFormat = "int8" if weights == "int4" else weights
+    table_format = draw.table_format
     ids = _parameter("input", ov.Type.i64, [-1, -1])
     table = draw.weight("self.weight", draw.normal(vocab, hidden), table_format)
     cast = blocks.named(ops.convert(ids, ov.Type.i32), "aten::embedding/Convert")
@@ -305,7 +328,7 @@ def tiny_eagle3_draft(
         ``[draft_vocab]``.
     """
     draw = Weights(seed, weights, given)
-    table_format: WeightFormat = "int8" if weights == "int4" else weights
+    table_format = draw.table_format
     input_ids = _parameter("input_ids", ov.Type.i64, [-1, -1])
     states = _parameter("hidden_states", ov.Type.f32, [-1, -1, -1])
     attention_mask = _parameter("attention_mask", ov.Type.i64, [-1, -1])
