@@ -1,0 +1,164 @@
+"""One IR on its way to disk: what has to be written, and the writing of a whole pair.
+
+A model that differs from what was read in model-level rt_info only gets a new .xml, spliced from the old text; its .bin
+is not opened. Any other difference means that OpenVINO writes both files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import openvino as ov
+
+from ovgraft.drafts.contract import Key
+from ovgraft.errors import ModelFileError
+from ovgraft.ir.compare import same_structure
+from ovgraft.ir.files import file_digest, file_error, sync
+from ovgraft.ir.reading import bin_path, read_model
+from ovgraft.ir.rtinfo import flatten, leaves, set_text
+from ovgraft.ir.xmltail import UnexpectedXmlError, read_rt_info, splice_rt_info
+
+Change = Literal["none", "metadata", "full"]
+
+_SIZE_MARK = "ovgraft-bin-size"
+_DIGEST_MARK = "ovgraft-bin-blake3"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files a model was read from, as they were then.
+
+    Attributes:
+        xml: The .xml.
+        stamps: Inode, size and modification time of the .xml and of the .bin.
+    """
+
+    xml: Path
+    stamps: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def of(cls, xml: Path) -> Source:
+        """The files as they are now."""
+        return cls(xml, tuple(_stamp(path) for path in (xml, bin_path(xml)) if path.exists()))
+
+    def check(self) -> None:
+        """Refuse files that somebody has changed since.
+
+        Raises:
+            ModelFileError: They are not what was read: the live model may read other weights than it shows.
+        """
+        if Source.of(self.xml) != self:
+            raise ModelFileError(f"{self.xml.name} or its .bin changed on disk since it was read", file=self.xml)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What saving a model takes.
+
+    Attributes:
+        change: ``none``: the files as they are; ``metadata``: a new .xml; ``full``: a new pair.
+        xml: The text of the new .xml for ``none`` and ``metadata``; with ``none`` it may differ from the old one by the
+            recorded size of the .bin.
+        reason: Why ``full``: the first difference to what was read.
+    """
+
+    change: Change
+    xml: bytes = b""
+    reason: str = ""
+
+
+def plan_save(model: ov.Model, pristine: ov.Model | None, source: Source | None) -> Plan:
+    """Decide what has to be written; no weights are read.
+
+    Args:
+        model: The live model.
+        pristine: A clone taken when it was read; None for a model that was built.
+        source: Where it was read from.
+
+    Raises:
+        ModelFileError: The files changed since the model was read.
+    """
+    if pristine is None or source is None:
+        return Plan("full", reason="new")
+    source.check()
+    if any(not isinstance(value, str | int) or isinstance(value, bool) for value in leaves(model).values()):
+        return Plan("full", reason="rt_info values that are not text")
+    difference = same_structure(model, pristine)
+    if difference is not None:
+        return Plan("full", reason=difference)
+    text, before, wanted = source.xml.read_bytes(), flatten(pristine), flatten(model)
+    change: Change = "none" if wanted == before else "metadata"
+    weights = bin_path(source.xml)
+    wanted[Key.BIN_SIZE] = str(weights.stat().st_size if weights.exists() else 0)
+    try:
+        if read_rt_info(text) != before:
+            raise UnexpectedXmlError("the rt_info reads differently than OpenVINO reads it")
+        return Plan(change, splice_rt_info(text, wanted))
+    except UnexpectedXmlError as error:
+        return Plan("full", reason=str(error))
+
+
+def weight_bytes(model: ov.Model) -> int:
+    """Bytes of all constants, an upper bound of the size of the .bin (equal constants are written once)."""
+    return sum(node.get_byte_size() for node in model.get_ordered_ops() if node.get_type_name() == "Constant")
+
+
+def write_model(model: ov.Model, xml: Path) -> str:
+    """Write a whole pair into a folder where neither file exists yet, force it to disk and read it back.
+
+    The .bin's size and digest go into rt_info ``ovgraft/bin_size`` and ``ovgraft/bin_blake3``.
+
+    Args:
+        model: Any model; left as it is.
+        xml: The new .xml.
+
+    Returns:
+        The digest: blake3 of the .bin in hex.
+
+    Raises:
+        ModelFileError: The disk is full or fails, or what was written does not read back as the model.
+    """
+    # size and digest are known only when the .bin is written; marks hold their place in the text
+    marked = model.clone()
+    set_text(marked, Key.BIN_SIZE, _SIZE_MARK)
+    set_text(marked, Key.BIN_DIGEST, _DIGEST_MARK)
+    try:
+        ov.save_model(marked, xml, compress_to_fp16=False)
+    except RuntimeError as error:
+        raise ModelFileError(
+            f"{xml.name} cannot be written: no room left on the disk, or the disk fails", file=xml
+        ) from error
+    weights = bin_path(xml)
+    try:
+        sync(weights)
+        size, digest = weights.stat().st_size, file_digest(weights)
+        text = xml.read_bytes()
+        text = _fill(text, _SIZE_MARK, str(size), xml)
+        text = _fill(text, _DIGEST_MARK, digest, xml)
+        xml.write_bytes(text)
+        sync(xml)
+    except OSError as error:
+        raise file_error(error, xml) from error
+    _read_back(model, xml)
+    return digest
+
+
+def _fill(text: bytes, mark: str, value: str, xml: Path) -> bytes:
+    place = f'value="{mark}"'.encode()
+    if text.count(place) != 1:
+        raise ModelFileError(f"{xml.name} was not written whole", file=xml)
+    return text.replace(place, f'value="{value}"'.encode())
+
+
+def _read_back(model: ov.Model, xml: Path) -> None:
+    """OpenVINO does not tell of a short write: look at what is there."""
+    difference = same_structure(model, read_model(xml), after="save")
+    if difference is not None:
+        raise ModelFileError(f"{xml.name} does not read back as the model that was saved: {difference}", file=xml)
