@@ -22,7 +22,6 @@ Array = npt.NDArray[Any]
 
 _CACHES = ("key_cache.", "value_cache.")
 _STATE_TABLE = "_state_table."
-_PER_ROW = (Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.POSITION_IDS, Port.TOKEN_TYPE_IDS, Port.HIDDEN_STATES)
 
 
 @dataclass(frozen=True)
@@ -212,9 +211,8 @@ class PagedRunner:
         values = np.array(values, dtype=port.get_element_type().to_dtype(), order="C")
         if name == Port.POSITION_IDS and rank == 2 and values.ndim == 1:  # M-RoPE: the same position in each row
             return np.broadcast_to(values, (port.get_partial_shape()[0].get_length(), len(values))).copy()
-        if name in _PER_ROW:
-            while values.ndim < rank:
-                values = values[:, None]
+        while 0 < values.ndim < rank:
+            values = values[:, None]
         return values
 
     def _split(self, begins: Array) -> list[dict[str, Array]]:

@@ -60,16 +60,35 @@ def read_masks(model: ov.Model) -> list[MaskFacts]:
     Returns:
         One entry for each ScaledDotProductAttention, in topological order. Layers that share a mask share the work.
     """
+    facts: dict[int, MaskFacts] = {}
+    found = []
+    for node, function in mask_functions(model):
+        if function is None:
+            found.append(_without_mask(node))
+            continue
+        if id(function) not in facts:
+            facts[id(function)] = _classify(function)
+        found.append(facts[id(function)])
+    return found
+
+
+def mask_functions(model: ov.Model) -> list[tuple[ov.Node, MaskFunction | None]]:
+    """The mask of every ScaledDotProductAttention as a function, in topological order.
+
+    Args:
+        model: Not changed; the nodes returned are of a clone.
+
+    Returns:
+        Attention op and its mask; layers that share a mask share the function, None is an op without a mask input.
+    """
     clone = model.clone()
     attention = [node for node in clone.get_ordered_ops() if node.get_type_name() == "ScaledDotProductAttention"]
     roots = [_mask_root(node) for node in attention]
     distinct = {_key(root): root for root in roots if root is not None}
-    keep_alive = _nodes_behind(distinct.values())
-    _free_cache_variables(keep_alive)
-    facts = {key: _classify(MaskFunction(root)) for key, root in distinct.items()}
+    _free_cache_variables(_nodes_behind(distinct.values()))
+    functions = {key: MaskFunction(root) for key, root in distinct.items()}
     return [
-        facts[_key(root)] if root is not None else _without_mask(node)
-        for root, node in zip(roots, attention, strict=True)
+        (node, functions[_key(root)] if root is not None else None) for node, root in zip(attention, roots, strict=True)
     ]
 
 
@@ -109,16 +128,34 @@ class MaskFunction:
             RuntimeError: The subgraph does not take these lengths.
         """
         types = np.zeros(rows, np.int64) if token_types is None else np.fromiter(token_types, np.int64, rows)
-        feeds = [_feed(name, port, past, rows, types) for name, port in self._ports]
+        bias = self.run(past, rows, token_types=types)
+        heads, height, width = bias.shape
+        if height not in (1, rows) or width not in (1, past + rows):  # CPU may clip and say nothing
+            raise RuntimeError(f"the mask has shape {list(bias.shape)} for {rows} rows after {past}")
+        return np.broadcast_to(bias, (heads, rows, past + rows))
+
+    def run(self, past: int, rows: int, *, context: int = 0, token_types: npt.NDArray[np.int64] | None = None) -> Array:
+        """Run it as it is, for any keys it may have.
+
+        Args:
+            past: Rows in the cache.
+            rows: New rows; in a draft the rows of the block.
+            context: Rows of ``hidden_states`` that a draft gets with the block.
+            token_types: One for each row.
+
+        Returns:
+            Additive bias ``[heads or 1, rows or 1, keys]``; ``-inf`` where a key is not seen.
+
+        Raises:
+            RuntimeError: The subgraph does not take these lengths.
+        """
+        types = np.zeros(rows, np.int64) if token_types is None else token_types
+        feeds = [_feed(name, port, past, context, rows, types) for name, port in self._ports]
         # the plugin takes shapes that do not fit and reads past the end, shape inference does not
         self._shapes.reshape({i: ov.PartialShape(list(feed.shape)) for i, feed in enumerate(feeds)})
         found = self._request.infer(feeds)[0]
         bias = np.where(found > 0, 0, -np.inf) if self._boolean else np.where(found <= MASKED, -np.inf, found)
-        bias = bias.astype(np.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)
-        heads = bias.shape[1]
-        if bias.shape[2] not in (1, rows) or bias.shape[3] not in (1, past + rows):  # CPU may clip and say nothing
-            raise RuntimeError(f"the mask has shape {list(bias.shape)} for {rows} rows after {past}")
-        return np.broadcast_to(bias[0], (heads, rows, past + rows))
+        return bias.astype(np.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)[0]
 
 
 def _key(output: ov.Output) -> tuple[int, int]:
@@ -172,28 +209,29 @@ def _port_name(parameter: ov.Node) -> str:
 
 
 def _feed(
-    name: str, port: ov.Output, past: int, rows: int, token_types: npt.NDArray[np.int64]
+    name: str, port: ov.Output, past: int, context: int, rows: int, token_types: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.generic]:
-    """The tensor a decoder would get at this port for one request; values only where a mask can depend on them."""
+    """The tensor this port would get for one request; values only where a mask can depend on them."""
     dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
     dtype = port.get_element_type().to_dtype()
+    total = past + context + rows
     if name == Port.ATTENTION_MASK:
-        return np.ones((1, past + rows), dtype)
+        return np.ones((1, total), dtype)
     if name == Port.BEAM_IDX:
         return np.zeros(1, dtype)
     if name == Port.POSITION_IDS:
-        positions = np.arange(past, past + rows).astype(dtype)
-        return np.broadcast_to(positions, (*(dim or 1 for dim in dims[:-1]), rows)).copy()
+        positions = np.arange(past, total).astype(dtype)
+        return np.broadcast_to(positions, (*(dim or 1 for dim in dims[:-1]), len(positions))).copy()
     if name == Port.TOKEN_TYPE_IDS:
         return token_types.astype(dtype).reshape([1] * (len(dims) - 1) + [rows])
     if name.startswith(_PAST):
         return np.zeros([1] + [past if dim is None else dim for dim in dims[1:]], dtype)
     if len(dims) < 2:
-        return np.arange(past, past + rows).astype(dtype)  # cache_position of older exports
+        return np.arange(past, total).astype(dtype)  # cache_position of older exports
+    length = context if context and name == Port.HIDDEN_STATES else rows
     width = _width(port) if dims[-1] is None and len(dims) > 2 else dims[-1]
-    return np.zeros(
-        [1, rows] + [1 if dim is None else dim for dim in dims[2:-1]] + [width or 1] * (len(dims) > 2), dtype
-    )
+    inner = [1 if dim is None else dim for dim in dims[2:-1]]
+    return np.zeros([1, length, *inner, *([width or 1] if len(dims) > 2 else [])], dtype)
 
 
 def _width(port: ov.Output) -> int | None:

@@ -19,14 +19,19 @@ if TYPE_CHECKING:
         transplant,
         weight_digest,
     )
+    from ovgraft.drafts.per_row import RowAttention, RowKinds
     from ovgraft.drafts.records import read_record, write_record
     from ovgraft.drafts.residual import last_residual
+    from ovgraft.drafts.to_per_row import ExportedDraft, read_exported, rewrite
     from ovgraft.drafts.vocabulary import check_vocabulary
 
 __all__ = [
     "DraftIr",
+    "ExportedDraft",
     "HiddenStateFc",
     "NameSpace",
+    "RowAttention",
+    "RowKinds",
     "check_attached",
     "check_vocabulary",
     "drop_name",
@@ -36,8 +41,10 @@ __all__ = [
     "find_result",
     "last_residual",
     "read_draft",
+    "read_exported",
     "read_record",
     "redirect",
+    "rewrite",
     "side_by_side",
     "transplant",
     "weight_digest",
@@ -62,5 +69,14 @@ __getattr__, __dir__ = attach(
         "records": ("read_record", "write_record"),
         "residual": ("last_residual",),
         "vocabulary": ("check_vocabulary",),
+        "per_row": (
+            "RowAttention",
+            "RowKinds",
+        ),
+        "to_per_row": (
+            "ExportedDraft",
+            "read_exported",
+            "rewrite",
+        ),
     },
 )

@@ -19,7 +19,7 @@ def make_parameter(name: str, element_type: ov.Type | str, shape: Sequence[int] 
         element_type: For example ``"i64"``.
         shape: -1 for a dynamic dimension.
     """
-    kind = ov.Type(element_type) if isinstance(element_type, str) else element_type
+    kind = getattr(ov.Type, element_type) if isinstance(element_type, str) else element_type
     parameter = opset.parameter(ov.PartialShape(shape), kind, name=name)
     parameter.output(0).set_names({name})
     return parameter
