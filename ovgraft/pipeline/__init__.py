@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     from ovgraft.pipeline.hooks import Dump, Hook, PassRun, Progress, Reproducer, Timing, Verify
     from ovgraft.pipeline.options import OptionInfo, describe_options
     from ovgraft.pipeline.pipeline import Pipeline, parse
-    from ovgraft.pipeline.presets import PRESETS, Preset, preset
+    from ovgraft.pipeline.presets import Preset, list_presets, preset
     from ovgraft.pipeline.registry import Listed, get_pass, list_passes, pass_names
     from ovgraft.pipeline.report import PassRecord, Report, Size
     from ovgraft.pipeline.run import execute
     from ovgraft.pipeline.toml import PipelineFile
 
 __all__ = [
-    "PRESETS",
     "Dump",
     "Hook",
     "Listed",
@@ -37,6 +36,7 @@ __all__ = [
     "execute",
     "get_pass",
     "list_passes",
+    "list_presets",
     "parse",
     "pass_names",
     "preset",
@@ -48,7 +48,7 @@ __getattr__, __dir__ = attach(
         "hooks": ("Dump", "Hook", "PassRun", "Progress", "Reproducer", "Timing", "Verify"),
         "options": ("OptionInfo", "describe_options"),
         "pipeline": ("Pipeline", "parse"),
-        "presets": ("PRESETS", "Preset", "preset"),
+        "presets": ("Preset", "list_presets", "preset"),
         "registry": ("Listed", "get_pass", "list_passes", "pass_names"),
         "report": ("PassRecord", "Report", "Size"),
         "run": ("execute",),

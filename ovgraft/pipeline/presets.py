@@ -23,7 +23,7 @@ class Preset:
     summary: str
 
 
-PRESETS: tuple[Preset, ...] = (
+_PRESETS: tuple[Preset, ...] = (
     Preset(
         "genai",
         "annotate-hidden-states",
@@ -43,14 +43,19 @@ PRESETS: tuple[Preset, ...] = (
 )
 
 
+def list_presets() -> tuple[Preset, ...]:
+    """All presets."""
+    return _PRESETS
+
+
 def preset(name: str) -> Preset:
     """The preset of that name.
 
     Raises:
         SpecError: There is none; the hint lists all.
     """
-    for candidate in PRESETS:
+    for candidate in _PRESETS:
         if candidate.name == name:
             return candidate
-    names = [candidate.name for candidate in PRESETS]
+    names = [candidate.name for candidate in _PRESETS]
     raise SpecError(f"unknown preset '{name}'", hint=did_you_mean(name, names, f"presets: {', '.join(names)}"))

@@ -21,7 +21,7 @@ OWN_DISTRIBUTION = "ovgraft"
 BUILT_IN: dict[str, tuple[str, str]] = {
     "annotate-hidden-states": (
         "ovgraft.passes.annotate_hidden_states:AnnotateHiddenStates",
-        "Find every decoder layer's output by structure and write it down in the model's rt_info.",
+        "Find every decoder layer's output by structure and record it as OpenVINO GenAI reads it.",
     ),
     "expose-hidden-states": (
         "ovgraft.passes.expose_hidden_states:ExposeHiddenStates",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ovgraft import ir
 from ovgraft.drafts.contract import Key
@@ -153,27 +153,46 @@ def _require(run: PassRun) -> None:
 
 
 def _apply(run: PassRun, strict: bool) -> None:
-    proof = _proof(run.graft) if strict else None
+    before = _proof(run.graft) if strict else {}
     with _blamed("this pass"):
         run.item.apply(run.graft, run.context)
     validate(run.graft)
     with _blamed("this pass"):
         run.item.ensures(run.graft)
-    if proof is not None:
-        _compare(proof, _proof(run.graft), reported=bool(run.context.edits))
+    if strict:
+        _check_told(run, before)
 
 
-def _proof(graft: Graft) -> dict[str, Any]:
-    """Structure and metadata of every IR read so far, comparable within one process."""
-    return {name: (ir.fingerprint(model), ir.flatten(model)) for name, model in _models(graft)}
-
-
-def _compare(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: bool) -> None:
-    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-    if names and not reported:
-        raise ContractError(f"reports no edit and changed {', '.join(names)}")
-    if reported and not names:
+def _check_told(run: PassRun, before: Mapping[str, str]) -> None:
+    """Raise when a pass changed something exactly when it does not say so."""
+    after = _proof(run.graft)
+    changed = {name for name in before if before[name] != after.get(name)}
+    changed |= {f"{role}/{name}" for role, name in _new(run.graft, before) if not _as_on_disk(run.graft, role, name)}
+    if changed and not run.context.edits:
+        raise ContractError(f"reports no edit and changed {', '.join(sorted(changed))}")
+    if run.context.edits and not changed:
         raise ContractError("reports edits and changed nothing")
+
+
+def _proof(graft: Graft) -> dict[str, str]:
+    """Fingerprint of every IR read so far, comparable within one process."""
+    return {name: ir.fingerprint(model) for name, model in _models(graft)}
+
+
+def _new(graft: Graft, known: Mapping[str, str]) -> list[tuple[ModelRole, str]]:
+    """IRs that were read or made since."""
+    packages = _packages(graft).items()
+    return [(role, name) for role, package in packages for name in package.models if f"{role}/{name}" not in known]
+
+
+def _as_on_disk(graft: Graft, role: ModelRole, name: str) -> bool:
+    """Whether an IR was only read."""
+    package = graft.package(role)
+    file, model = package.xml(name), package.models[name]
+    if not file.is_file():
+        return False
+    original = ir.read_model(file)
+    return ir.same_structure(original, model) is None and ir.flatten(original) == ir.flatten(model)
 
 
 def _stamp(run: PassRun, portable: str) -> None:

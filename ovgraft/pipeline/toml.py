@@ -81,23 +81,21 @@ def loads(text: str, lookup: Callable[[str], type[Pass]] = get_pass) -> Pipeline
         SpecError: As :func:`load`, without the file.
     """
     data = _parse(text)
-    if data.get("schema") != SCHEMA:
+    if data.get("schema") != SCHEMA or data["schema"] is True:
         found = f"got schema = {data['schema']!r}" if "schema" in data else "the key is missing"
         raise SpecError(f"key 'schema' expects {SCHEMA}, {found}")
     known = ("schema", *_RUN_KEYS, "pass")
     for key in data:
         if key not in known:
             raise SpecError(f"unknown key '{key}'", hint=did_you_mean(key, known, f"known keys: {', '.join(known)}"))
+    on_error = _choice(data, "on-error", get_args(OnError))
+    verify = _choice(data, "verify", get_args(When))
+    strict = _choice(data, "strict", (True, False))
     tables = data.get("pass", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise SpecError("key 'pass' expects tables, each headed [[pass]]")
     passes = [_pass(table, position, lookup) for position, table in enumerate(tables, 1)]
-    return PipelineFile(
-        Pipeline(passes),
-        _choice(data, "on-error", get_args(OnError)),
-        _choice(data, "verify", get_args(When)),
-        _choice(data, "strict", (True, False)),
-    )
+    return PipelineFile(Pipeline(passes), on_error, verify, strict)
 
 
 def dumps(pipeline: Pipeline, file: PipelineFile | None = None) -> str:
