@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from ovgraft.passes.drop_dead_inputs import DropDeadInputs
     from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
     from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
+    from ovgraft.passes.fuse_attention import FuseAttention
+    from ovgraft.passes.gather_sampled_rows import GatherSampledRows
     from ovgraft.passes.move_fc import MoveFc
+    from ovgraft.passes.paged_attention import PagedAttention
+    from ovgraft.passes.per_row_draft import PerRowDraft
     from ovgraft.passes.rename_tensors import RenameTensors
     from ovgraft.passes.set_rt_info import SetRtInfo
 
@@ -24,7 +28,11 @@ __all__ = [
     "DropDeadInputs",
     "ExposeDraftHidden",
     "ExposeHiddenStates",
+    "FuseAttention",
+    "GatherSampledRows",
     "MoveFc",
+    "PagedAttention",
+    "PerRowDraft",
     "RenameTensors",
     "SetRtInfo",
 ]
@@ -38,7 +46,11 @@ __getattr__, __dir__ = attach(
         "drop_dead_inputs": ("DropDeadInputs",),
         "expose_draft_hidden": ("ExposeDraftHidden",),
         "expose_hidden_states": ("ExposeHiddenStates",),
+        "fuse_attention": ("FuseAttention",),
+        "gather_sampled_rows": ("GatherSampledRows",),
         "move_fc": ("MoveFc",),
+        "paged_attention": ("PagedAttention",),
+        "per_row_draft": ("PerRowDraft",),
         "rename_tensors": ("RenameTensors",),
         "set_rt_info": ("SetRtInfo",),
     },

@@ -54,7 +54,7 @@ class PagedAttention(Pass):
         reasons += decoder.position_problems(converted.model)
         if reasons:
             raise StructureError(f"the paged {self.model} would compute something else", reasons=tuple(reasons))
-        decoder.keep_head_sizes(converted.model)
+        ir.keep_head_sizes(converted.model)
         decoder.name_new_nodes(converted.model, graph)
         package.model = converted.model
         counts = ", ".join(f"{count} {kind}" for kind, count in converted.counts().items())
@@ -69,7 +69,7 @@ class PagedAttention(Pass):
         if not any(kind in decoder.PAGED_TYPES for kind in graph.types):
             raise PostconditionError("the model has no paged op")
         for i in graph.find(decoder.PAGED_ATTENTION):
-            if any(ir.get_user_data(graph.nodes[i], key) is None for key in decoder.HEAD_SIZES):
+            if any(ir.get_user_data(graph.nodes[i], key) is None for key in ir.HEAD_SIZES):
                 raise PostconditionError("head sizes are not recorded", node=graph.ref(i))
 
     def _native_options(self) -> dict[str, Any]:

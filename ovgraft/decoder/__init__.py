@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ovgraft.decoder.masks import MaskFacts, read_masks
     from ovgraft.decoder.paging import (
         ATTENTION,
-        HEAD_SIZES,
         PAGED_ATTENTION,
         PAGED_TYPES,
         PagedOp,
@@ -39,18 +38,15 @@ if TYPE_CHECKING:
         connect_token_types,
         convert_to_paged,
         differences,
-        keep_head_sizes,
         match_port_names,
         name_new_nodes,
         position_problems,
         repair,
-        restore_head_sizes,
     )
     from ovgraft.decoder.types import Decoder, Embedding, Layer, LayerConvention, LmHead
 
 __all__ = [
     "ATTENTION",
-    "HEAD_SIZES",
     "PAGED_ATTENTION",
     "PAGED_TYPES",
     "AttentionFacts",
@@ -76,7 +72,6 @@ __all__ = [
     "find_layers",
     "fold",
     "fuse",
-    "keep_head_sizes",
     "match_port_names",
     "name_new_nodes",
     "parse_annotation",
@@ -89,7 +84,6 @@ __all__ = [
     "readiness",
     "repair",
     "resolve_annotation",
-    "restore_head_sizes",
 ]
 
 __getattr__, __dir__ = attach(
@@ -119,7 +113,6 @@ __getattr__, __dir__ = attach(
         ),
         "paging": (
             "ATTENTION",
-            "HEAD_SIZES",
             "PAGED_ATTENTION",
             "PAGED_TYPES",
             "PagedOp",
@@ -134,12 +127,10 @@ __getattr__, __dir__ = attach(
             "connect_token_types",
             "convert_to_paged",
             "differences",
-            "keep_head_sizes",
             "match_port_names",
             "name_new_nodes",
             "position_problems",
             "repair",
-            "restore_head_sizes",
         ),
     },
 )

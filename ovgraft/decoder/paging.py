@@ -17,13 +17,10 @@ from ovgraft.decoder.decomposed import find_decomposed
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import Reason
 from ovgraft.ir.graph import Graph
+from ovgraft.ir.head_sizes import PAGED_ATTENTION
 
 ATTENTION = "ScaledDotProductAttention"
-PAGED_ATTENTION = "PagedAttentionExtension"
 PAGED_TYPES = (PAGED_ATTENTION, "PagedCausalConv1D", "PagedGatedDeltaNet", "PagedSelectiveSSM")
-
-HEAD_SIZES = ("k_head_size", "num_k_heads", "v_head_size", "num_v_heads")
-"""Node rt_info the CPU plugin needs on every PagedAttention op, integers; OpenVINO loses them on save."""
 
 _BETWEEN_CACHE_AND_ATTENTION = {
     "Broadcast",
@@ -121,7 +118,8 @@ def _about_attention(graph: Graph) -> list[Reason]:
     if not attention and not written_out:
         return [Reason("no-attention", "the model has no ScaledDotProductAttention")]
     if fusible:
-        text = f"{len(fusible)} of {written_out + len(attention)} attention blocks are written out; run fuse-attention first"
+        total = written_out + len(attention)
+        text = f"{len(fusible)} of {total} attention blocks are written out; run fuse-attention first"
         reasons.append(Reason("decomposed-attention", text, tuple(graph.ref(match.softmax) for match in fusible[:4])))
     reasons += unfusible
     for i in attention:

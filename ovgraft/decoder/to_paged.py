@@ -15,7 +15,6 @@ from openvino._offline_transformations import paged_attention_transformation
 from ovgraft.decoder.masks import MaskFacts, read_masks
 from ovgraft.decoder.paging import (
     ATTENTION,
-    HEAD_SIZES,
     PAGED_ATTENTION,
     PAGED_TYPES,
     PagedInput,
@@ -26,7 +25,6 @@ from ovgraft.drafts.contract import Port
 from ovgraft.errors import Reason, StructureError
 from ovgraft.ir.graph import Graph
 from ovgraft.ir.refs import node_ref
-from ovgraft.ir.rtinfo import get_user_data, set_user_data
 
 
 @dataclass(frozen=True)
@@ -256,33 +254,6 @@ def position_problems(model: ov.Model) -> list[Reason]:
         return []
     text = "positions are counted from max_context_len instead of read from position_ids, wrong for more than one token"
     return [Reason("positions-not-read", text, others)]
-
-
-def keep_head_sizes(model: ov.Model) -> None:
-    """Record the head sizes of every paged op where a saved IR keeps them (``user_data``)."""
-    for node in model.get_ops():
-        if node.get_type_name() == PAGED_ATTENTION:
-            rt_info = node.get_rt_info()
-            for key in HEAD_SIZES:
-                if key in rt_info:
-                    set_user_data(node, key, str(rt_info[key].value))
-
-
-def restore_head_sizes(model: ov.Model) -> int:
-    """Give the paged ops of a loaded IR the integers the CPU plugin asks for.
-
-    Returns:
-        How many ops were completed.
-    """
-    count = 0
-    for node in model.get_ops():
-        if node.get_type_name() == PAGED_ATTENTION:
-            kept = {key: get_user_data(node, key) for key in HEAD_SIZES}
-            for key, value in kept.items():
-                if value is not None:
-                    node.get_rt_info()[key] = int(value)
-            count += all(value is not None for value in kept.values())
-    return count
 
 
 def name_new_nodes(model: ov.Model, before: Graph) -> None:

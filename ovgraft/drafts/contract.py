@@ -28,6 +28,8 @@ class Port(StrEnum):
     HIDDEN_STATES = "hidden_states"
     LAST_HIDDEN_STATE = "last_hidden_state"
     D2T = "d2t"
+    # paged models, as OpenVINO GenAI adds it
+    SAMPLED_TOKENS_INDICES = "sampled_tokens_indices"
     # Markov head
     DRAFT_LOGITS = "draft_logits"
     ANCHOR_TOKEN_IDS = "anchor_token_ids"

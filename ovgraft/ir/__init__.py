@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ovgraft.ir.digest import weights_digest
     from ovgraft.ir.graph import Graph
     from ovgraft.ir.hashing import fingerprint
+    from ovgraft.ir.head_sizes import HEAD_SIZES, keep_head_sizes, restore_head_sizes
     from ovgraft.ir.reading import bin_path, core, read_model
     from ovgraft.ir.refs import node_ref
     from ovgraft.ir.rtinfo import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ovgraft.ir.weights import WeightSubgraph, weight_root
 
 __all__ = [
+    "HEAD_SIZES",
     "Graph",
     "WeightSubgraph",
     "bin_path",
@@ -39,12 +41,14 @@ __all__ = [
     "flatten",
     "get_text",
     "get_user_data",
+    "keep_head_sizes",
     "make_parameter",
     "make_result",
     "node_ref",
     "opset",
     "read_model",
     "rename_tensor",
+    "restore_head_sizes",
     "same_structure",
     "set_text",
     "set_user_data",
@@ -62,6 +66,7 @@ __getattr__, __dir__ = attach(
         "digest": ("weights_digest",),
         "hashing": ("fingerprint",),
         "graph": ("Graph",),
+        "head_sizes": ("HEAD_SIZES", "keep_head_sizes", "restore_head_sizes"),
         "reading": ("bin_path", "core", "read_model"),
         "refs": ("node_ref",),
         "rtinfo": (

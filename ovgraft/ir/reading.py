@@ -11,6 +11,7 @@ import openvino as ov
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_digest
+from ovgraft.ir.head_sizes import restore_head_sizes
 from ovgraft.ir.rtinfo import get_text
 
 _EXTENT = re.compile(rb'\boffset="(\d+)" size="(\d+)"')
@@ -47,7 +48,8 @@ def read_model(path: str | Path) -> ov.Model:
         raise ModelFileError(
             f"{path.name} is cut off: no </net> at its end", file=path, found=f"{len(text)} bytes", hint="get it again"
         )
-    if b' version="extension"' in text:
+    extended = b' version="extension"' in text
+    if extended:
         core().get_property("CPU", "FULL_DEVICE_NAME")  # PagedAttention is known only once the CPU plugin is loaded
     described = max((int(offset) + int(size) for offset, size in _EXTENT.findall(text)), default=0)
     del text
@@ -56,6 +58,8 @@ def read_model(path: str | Path) -> ov.Model:
         model = core().read_model(path)
     except RuntimeError as error:
         raise ModelFileError(f"OpenVINO cannot read {path.name}: it is damaged or not an IR", file=path) from error
+    if extended:
+        restore_head_sizes(model)
     recorded = get_text(model, Key.BIN_SIZE)
     if recorded is not None and recorded != str(size):
         raise _foreign_weights(path, recorded, size)

@@ -35,6 +35,12 @@ _PRESETS: tuple[Preset, ...] = (
         "The whole graft of a DFlash draft, for a host of one's own.",
     ),
     Preset(
+        "dflash-paged",
+        "annotate-hidden-states,expose-hidden-states,move-fc,attach-embedding,attach-lm-head,"
+        "per-row-draft,paged-attention,paged-attention{model=draft}",
+        "The whole graft of a DFlash draft with both models paged, for a host that batches requests.",
+    ),
+    Preset(
         "eagle3",
         # no attach-*: an exported Eagle-3 draft has input_ids and logits of its own
         "annotate-hidden-states,expose-hidden-states,move-fc,expose-draft-hidden",

@@ -43,6 +43,22 @@ BUILT_IN: dict[str, tuple[str, str]] = {
         "ovgraft.passes.attach_lm_head:AttachLmHead",
         "Give the draft the target's output layer: last_hidden_state becomes logits.",
     ),
+    "fuse-attention": (
+        "ovgraft.passes.fuse_attention:FuseAttention",
+        "Fuse MatMul, scale, mask, Softmax, MatMul back into ScaledDotProductAttention.",
+    ),
+    "per-row-draft": (
+        "ovgraft.passes.per_row_draft:PerRowDraft",
+        "Rewrite the exported SDPA draft row by row, told apart by token_type_ids; paged-attention then converts it.",
+    ),
+    "paged-attention": (
+        "ovgraft.passes.paged_attention:PagedAttention",
+        "Turn the stateful model into its PagedAttention form, checked attention by attention.",
+    ),
+    "gather-sampled-rows": (
+        "ovgraft.passes.gather_sampled_rows:GatherSampledRows",
+        "Add the input sampled_tokens_indices in front of the output layer, as runtimes do at load.",
+    ),
     "drop-dead-inputs": (
         "ovgraft.passes.drop_dead_inputs:DropDeadInputs",
         "Remove inputs that reach no output and no state.",
