@@ -1,4 +1,7 @@
-"""Markov heads: one model over one copy of the tables, a dense step and a Top-K candidate scorer."""
+"""Markov heads: one model over one copy of the tables, a dense step and a Top-K candidate scorer.
+
+And the argmax of drafts without a head.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
+    from ovgraft.drafts.markov.argmax import best_token, largest_token, scaled_logits
     from ovgraft.drafts.markov.build import DEFAULT_TOP_K, build_head
     from ovgraft.drafts.markov.check import backbone_reasons, head_reasons, package_reasons, require_head
     from ovgraft.drafts.markov.computations import (
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
         ports,
     )
     from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
+    from ovgraft.drafts.markov.from_checkpoint import head_digest, read_head_weights
     from ovgraft.drafts.markov.head_weights import HeadWeights, Projection
     from ovgraft.drafts.markov.inputs import HeadInputError, block_begins
     from ovgraft.drafts.markov.runner import HeadRunner
@@ -36,17 +41,22 @@ __all__ = [
     "HeadWeights",
     "Projection",
     "backbone_reasons",
+    "best_token",
     "block_begins",
     "build_head",
     "computations",
     "exact_top_k",
+    "head_digest",
     "head_reasons",
+    "largest_token",
     "package_reasons",
     "ports",
     "present_computations",
     "read_advertised",
     "read_facts",
+    "read_head_weights",
     "require_head",
+    "scaled_logits",
     "select_computation",
     "set_top_k",
 ]
@@ -54,6 +64,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "argmax": ("best_token", "largest_token", "scaled_logits"),
         "build": ("DEFAULT_TOP_K", "build_head"),
         "check": ("backbone_reasons", "head_reasons", "package_reasons", "require_head"),
         "computations": (
@@ -65,6 +76,7 @@ __getattr__, __dir__ = attach(
             "ports",
         ),
         "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts"),
+        "from_checkpoint": ("head_digest", "read_head_weights"),
         "head_weights": ("HeadWeights", "Projection"),
         "inputs": ("HeadInputError", "block_begins"),
         "runner": ("HeadRunner",),

@@ -172,7 +172,7 @@ class _HeadGraph:
         return opset.multiply(opset.sigmoid(opset.add(of_hidden, of_embedding)), embedding)
 
     def _recurrent(self, embedding: ov.Node) -> tuple[ov.Node, ov.Output]:
-        """``[g; c; o] = Wj [s ; e ; h] + bj``; correction ``tanh(o)``, next state ``sig(g) s + (1 - sig(g)) tanh(c)``."""
+        """``[g; c; o] = Wj [s ; e ; h] + bj``; gives ``tanh(o)`` and the next state ``σ(g) s + (1 - σ(g)) tanh(c)``."""
         state, hidden = self.inputs[Port.RNN_STATE], self.inputs[Port.DRAFT_HIDDEN_STATES]
         joint = self._linear(opset.concat([state, embedding, hidden], -1), "joint_proj")
         gate, candidate, output = opset.split(joint, _i64(-1), 3).outputs()

@@ -88,7 +88,7 @@ class HeadWeights:
 
     @property
     def rank(self) -> int:
-        """r."""
+        """The head rank r."""
         return int(self.w1.shape[1])
 
     @property
