@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
+    from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
     from ovgraft.drafts.draft_ir import DraftIr, find_input, find_result, read_draft
     from ovgraft.drafts.fc import HiddenStateFc, find_fc
     from ovgraft.drafts.grafting import (
         NameSpace,
+        add_output,
         check_attached,
         drop_name,
         ensure_weight,
@@ -22,30 +24,46 @@ if TYPE_CHECKING:
     from ovgraft.drafts.per_row import RowAttention, RowKinds
     from ovgraft.drafts.records import read_record, write_record
     from ovgraft.drafts.residual import last_residual
+    from ovgraft.drafts.shared_tables import Match, compare_table, resolve_shared
+    from ovgraft.drafts.spec import DraftSpec, Source
+    from ovgraft.drafts.target_fit import target_mismatches
     from ovgraft.drafts.to_per_row import ExportedDraft, read_exported, rewrite
     from ovgraft.drafts.vocabulary import check_vocabulary
+    from ovgraft.drafts.weight_source import StoredTensor, WeightSource, open_weights
 
 __all__ = [
+    "Checkpoint",
     "DraftIr",
+    "DraftSpec",
     "ExportedDraft",
     "HiddenStateFc",
+    "Match",
     "NameSpace",
     "RowAttention",
     "RowKinds",
+    "Source",
+    "StoredTensor",
+    "WeightSource",
     "check_attached",
     "check_vocabulary",
+    "compare_table",
     "drop_name",
     "ensure_weight",
     "find_fc",
     "find_input",
     "find_result",
+    "is_checkpoint",
     "last_residual",
+    "open_weights",
+    "read_checkpoint",
     "read_draft",
     "read_exported",
     "read_record",
     "redirect",
+    "resolve_shared",
     "rewrite",
     "side_by_side",
+    "target_mismatches",
     "transplant",
     "weight_digest",
     "write_record",
@@ -54,10 +72,12 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
         "draft_ir": ("DraftIr", "find_input", "find_result", "read_draft"),
         "fc": ("HiddenStateFc", "find_fc"),
         "grafting": (
             "NameSpace",
+            "add_output",
             "check_attached",
             "drop_name",
             "ensure_weight",
@@ -68,7 +88,11 @@ __getattr__, __dir__ = attach(
         ),
         "records": ("read_record", "write_record"),
         "residual": ("last_residual",),
+        "shared_tables": ("Match", "compare_table", "resolve_shared"),
+        "spec": ("DraftSpec", "Source"),
+        "target_fit": ("target_mismatches",),
         "vocabulary": ("check_vocabulary",),
+        "weight_source": ("StoredTensor", "WeightSource", "open_weights"),
         "per_row": (
             "RowAttention",
             "RowKinds",

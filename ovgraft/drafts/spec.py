@@ -149,14 +149,11 @@ class MarkovHead:
         type: ``none`` for drafts without one.
         rank: r; for dflash2 the selector rank; 0 without a head.
         top_k: Candidates per row a scorer keeps unless told otherwise; None where no scorer exists (none, rnn).
-        next_token_rows: Rows of the next-token table (``markov_w2``, ``successor_codebook``), Dv or V; 0 without a
-            head.
     """
 
     type: HeadType = HeadType.NONE
     rank: int = 0
     top_k: int | None = None
-    next_token_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,8 @@ class Vocabulary:
     Attributes:
         size: V.
         draft_size: Dv, rows of logits that stand for a token; V when the draft is not pruned.
-        lm_head_rows: Rows the output layer has: ``draft_size``, or more when it is padded.
+        lm_head_rows: Rows of the stored output layer and next-token table: ``draft_size``, or more when they are
+            padded; rows from V on stand for no token.
         d2t_sorted: The pruned tokens are in rising order; None for a full vocabulary.
         duplicate_tokens: Draft ids that repeat the token of another; 0 for a full vocabulary.
     """
@@ -206,8 +204,9 @@ class DraftSpec:
         final_logit_softcapping: ``tanh(logits / cap) * cap``, before the head; None without.
         input_embedding_scale: Factor on the raw target embedding rows.
         activation_scale: ``ACTIVATIONS_SCALE_FACTOR`` recommended for f16 inference; None without a recommendation.
-        own_embedding: The checkpoint carries an embedding table.
-        own_lm_head: The checkpoint carries an output layer.
+        own_embedding: The checkpoint carries an embedding table, ``[V, H]``.
+        own_lm_head: The checkpoint carries an output layer, ``[lm_head_rows, H]``.
+        frozen_copies: Its embedding and output layer are copies of the target's, made before training.
         own_mask_embedding: A vector replaces the embedding row of the mask token.
         backbone: The decoder layers.
         sources: Field name (``block_size``, ``backbone.rope``) -> where the value came from.
@@ -233,6 +232,7 @@ class DraftSpec:
     activation_scale: float | None
     own_embedding: bool
     own_lm_head: bool
+    frozen_copies: bool
     own_mask_embedding: bool
     backbone: Backbone
     sources: Mapping[str, Source] = field(compare=False, hash=False, repr=False)

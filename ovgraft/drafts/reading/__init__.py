@@ -1,0 +1,1 @@
+"""How config and tensors of a checkpoint become a spec, fact by fact."""
