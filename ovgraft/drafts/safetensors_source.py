@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ovgraft.drafts.strict_json import parse_object
+from ovgraft.drafts.reading.strict_json import parse_object
 from ovgraft.drafts.weight_source import StoredTensor, mapped_view
 from ovgraft.errors import CheckpointError
 
