@@ -1,0 +1,39 @@
+"""Checks of numbers: one model alone, two models, two grafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ovgraft._lazy import attach
+
+if TYPE_CHECKING:
+    from ovgraft.checks.alone import RunReport, run_alone
+    from ovgraft.checks.compare import Comparison, OutputDifference, compare
+    from ovgraft.checks.grafts import Verification, compare_grafts, graft_of
+    from ovgraft.checks.run import PARITY, Runner
+    from ovgraft.checks.tolerances import Tolerances
+
+__all__ = [
+    "PARITY",
+    "Comparison",
+    "OutputDifference",
+    "RunReport",
+    "Runner",
+    "Tolerances",
+    "Verification",
+    "compare",
+    "compare_grafts",
+    "graft_of",
+    "run_alone",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "alone": ("RunReport", "run_alone"),
+        "compare": ("Comparison", "OutputDifference", "compare"),
+        "grafts": ("Verification", "compare_grafts", "graft_of"),
+        "run": ("PARITY", "Runner"),
+        "tolerances": ("Tolerances",),
+    },
+)

@@ -1,0 +1,25 @@
+"""What a model is made of: one tree of plain data, one collector, and renderers that read nothing but the tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ovgraft._lazy import attach
+
+if TYPE_CHECKING:
+    from ovgraft.inspection.as_text import as_text
+    from ovgraft.inspection.collect import collect_model
+    from ovgraft.inspection.packages import inspect, is_graft
+    from ovgraft.inspection.tree import Inspection, ModelInfo, PackageInfo
+
+__all__ = ["Inspection", "ModelInfo", "PackageInfo", "as_text", "collect_model", "inspect", "is_graft"]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "as_text": ("as_text",),
+        "collect": ("collect_model",),
+        "packages": ("inspect", "is_graft"),
+        "tree": ("Inspection", "ModelInfo", "PackageInfo"),
+    },
+)

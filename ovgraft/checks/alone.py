@@ -1,0 +1,115 @@
+"""One model by itself: does it run, and are all its numbers finite?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from ovgraft.checks.compare import STEPS
+from ovgraft.checks.feeds import Call, FeedMaker, calls_of
+from ovgraft.checks.run import PARITY, Runner
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OutputRange:
+    """One output over all samples and calls.
+
+    Attributes:
+        output: Its name.
+        shape: In the first call.
+        largest: Largest ``|x|`` among the finite numbers.
+        problem: ``not finite in <call>``, or ``""``.
+    """
+
+    output: str
+    shape: tuple[int, ...]
+    largest: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What :func:`run_alone` found.
+
+    Attributes:
+        subject: What was run.
+        outputs: All outputs.
+        samples: Independent runs from empty states.
+        calls: Inferences in each, by label.
+        seed: Of the inputs.
+        device: OpenVINO device.
+    """
+
+    subject: str
+    outputs: tuple[OutputRange, ...]
+    samples: int
+    calls: tuple[str, ...]
+    seed: int
+    device: str
+
+    @property
+    def good(self) -> bool:
+        """All numbers are finite."""
+        return not any(output.problem for output in self.outputs)
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form."""
+        return {"good": self.good, **asdict(self)}
+
+
+def run_alone(
+    model: ov.Model,
+    *,
+    subject: str = "model",
+    seed: int = 0,
+    samples: int = 1,
+    steps: int = STEPS,
+    inputs: Mapping[str, Array] | None = None,
+    device: str = "CPU",
+    config: Mapping[str, Any] = PARITY,
+) -> RunReport:
+    """Run a prefill and decode steps on made-up inputs.
+
+    Args:
+        model: The model.
+        subject: What to call it in the result and in errors.
+        seed: Of the inputs.
+        samples: Independent runs.
+        steps: Decode steps of each, for models with states.
+        inputs: Values by input name instead, for one inference.
+        device: OpenVINO device.
+        config: Compile properties.
+
+    Raises:
+        PreconditionError: Nothing tells what an input should hold.
+        MismatchError: It does not compile or run.
+    """
+    maker = None if inputs is not None else FeedMaker([model], seed)
+    calls = (Call("call", 0, 0),) if maker is None else calls_of(maker.kind, maker.stateful, steps)
+    runner = Runner(model, subject, device=device, config=config)
+    found: dict[str, OutputRange] = {}
+    for sample in range(samples if maker else 1):
+        runner.reset()
+        for call in calls:
+            feeds = maker.feeds(call, sample) if maker else inputs or {}
+            for name, value in runner.run(feeds).items():
+                found[name] = _seen(found.get(name), name, value, call.label)
+    labels = tuple(call.label for call in calls)
+    return RunReport(subject, tuple(found.values()), samples if maker else 1, labels, seed, device)
+
+
+def _seen(before: OutputRange | None, name: str, value: Array, call: str) -> OutputRange:
+    wide = np.abs(value.astype(np.float64))
+    finite = np.isfinite(wide)
+    largest = float(wide.max(where=finite, initial=0.0))
+    problem = "" if finite.all() else f"not finite in {call}"
+    if before is None:
+        return OutputRange(name, value.shape, largest, problem)
+    return OutputRange(name, before.shape, max(before.largest, largest), before.problem or problem)

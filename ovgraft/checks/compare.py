@@ -1,0 +1,245 @@
+"""Two models on the same inputs: how far apart each output is, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from ovgraft.checks.feeds import Call, FeedMaker, calls_of
+from ovgraft.checks.run import PARITY, Runner
+from ovgraft.checks.tolerances import Tolerances
+from ovgraft.errors import PreconditionError
+
+Array = NDArray[Any]
+
+STEPS = 4
+"""Decode steps after the prefill."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the largest difference is: sample, call and index into the output."""
+
+    sample: int
+    call: str
+    index: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.call} [{','.join(map(str, self.index))}]"
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """One output over all samples and calls.
+
+    Attributes:
+        output: Its name.
+        elements: Numbers compared.
+        max_abs: Largest ``|a - b|``.
+        max_rel: Largest ``|a - b| / |a|``, where a is not 0.
+        mean_abs: Mean of ``|a - b|``.
+        where: Place of ``max_abs``; None when nothing differs.
+        atol: Absolute limit.
+        rtol: Relative limit.
+        problem: Why it is not the same: ``differs``, ``empty``, ``not finite in <call>`` or ``shapes differ in <call>:
+            ...``; ``""`` when it is.
+    """
+
+    output: str
+    elements: int
+    max_abs: float
+    max_rel: float
+    mean_abs: float
+    where: Place | None
+    atol: float
+    rtol: float
+    problem: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Within the limits everywhere."""
+        return not self.problem
+
+    def sentence(self) -> str:
+        """For people, for example ``logits differs: 0.25 at step 1 [0,0,17], limit 1e-05``."""
+        if self.problem != "differs":
+            return f"{self.output}: {self.problem}"
+        return f"{self.output} differs: {self.max_abs:.3g} at {self.where}, limit {self.atol:g} + {self.rtol:g} |a|"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare` found.
+
+    Attributes:
+        subject: What was run: ``target``, ``draft``, ``target and draft``.
+        outputs: Outputs both have.
+        only_a: Outputs only the first has; they were not compared.
+        only_b: Outputs only the second has.
+        inputs_unshared: Inputs that only one of them has.
+        samples: Independent runs from empty states.
+        calls: Inferences in each, by label.
+        seed: Of the inputs.
+        device: OpenVINO device.
+    """
+
+    subject: str
+    outputs: tuple[OutputDifference, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    inputs_unshared: tuple[str, ...] = ()
+    samples: int = 1
+    calls: tuple[str, ...] = ()
+    seed: int = 0
+    device: str = "CPU"
+
+    @property
+    def same(self) -> bool:
+        """Every common output is within its limits."""
+        return all(output.same for output in self.outputs)
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form; numbers that JSON does not have become text."""
+        content = asdict(self)
+        for entry, output in zip(content["outputs"], self.outputs, strict=True):
+            entry["same"] = output.same
+            for key in ("max_abs", "max_rel", "mean_abs"):
+                entry[key] = entry[key] if np.isfinite(entry[key]) else str(entry[key])
+        return {"same": self.same, **content}
+
+
+def compare(
+    a: ov.Model,
+    b: ov.Model,
+    *,
+    subject: str = "model",
+    tolerances: Tolerances | None = None,
+    seed: int = 0,
+    samples: int = 1,
+    steps: int = STEPS,
+    inputs: Mapping[str, Array] | None = None,
+    device: str = "CPU",
+    config: Mapping[str, Any] = PARITY,
+) -> Comparison:
+    """Run both on the same inputs: a prefill, then decode steps, each sample from empty states.
+
+    Args:
+        a: The model that is right by definition.
+        b: The other one.
+        subject: What to call them in the result.
+        tolerances: Limits; default 1e-5 absolute plus 1e-5 relative.
+        seed: Of the inputs.
+        samples: Independent runs.
+        steps: Decode steps of each, for models with states.
+        inputs: Values by input name instead, for one inference.
+        device: OpenVINO device.
+        config: Compile properties of both.
+
+    Raises:
+        PreconditionError: They read different things, or have no output in common.
+        MismatchError: One does not compile or run.
+    """
+    runners = [Runner(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B"))]
+    names = shared_outputs(runners[0].outputs, runners[1].outputs)
+    if not names:
+        raise PreconditionError(
+            "no output in common", expected=", ".join(runners[0].outputs), found=", ".join(runners[1].outputs)
+        )
+    maker = FeedMaker([a, b], seed)
+    calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
+    tally = Tally(names, tolerances or Tolerances())
+    for sample in range(samples if inputs is None else 1):
+        for runner in runners:
+            runner.reset()
+        for call in calls:
+            feeds = maker.feeds(call, sample) if inputs is None else inputs
+            found_a, found_b = (runner.run(feeds) for runner in runners)
+            tally.add(found_a, {name: found_b[other] for name, other in names.items()}, sample, call.label)
+    return Comparison(
+        subject,
+        tally.differences(),
+        tuple(name for name in runners[0].outputs if name not in names),
+        tuple(name for name in runners[1].outputs if name not in names.values()),
+        maker.unshared,
+        samples if inputs is None else 1,
+        tuple(call.label for call in calls),
+        seed,
+        device,
+    )
+
+
+def shared_outputs(a: Mapping[str, ov.Output], b: Mapping[str, ov.Output]) -> dict[str, str]:
+    """Name of an output in ``a`` -> its name in ``b``; they are one when they share any tensor name."""
+    pairs = {}
+    for name, port in a.items():
+        match = name if name in b else next((other for other, found in b.items() if port.names & found.names), None)
+        if match is not None:
+            pairs[name] = match
+    return pairs
+
+
+class Tally:
+    """Adds up the differences of some outputs over many inferences."""
+
+    def __init__(self, names: Sequence[str] | Mapping[str, str], tolerances: Tolerances) -> None:
+        self._entries = {name: _Entry(name, *tolerances.of(name)) for name in names}
+
+    def add(self, a: Mapping[str, Array], b: Mapping[str, Array], sample: int, call: str) -> None:
+        """One inference of both."""
+        for name, entry in self._entries.items():
+            entry.add(a[name], b[name], sample, call)
+
+    def differences(self) -> tuple[OutputDifference, ...]:
+        """The result by output."""
+        return tuple(entry.result() for entry in self._entries.values())
+
+
+class _Entry:
+    def __init__(self, name: str, atol: float, rtol: float) -> None:
+        self.name, self.atol, self.rtol = name, atol, rtol
+        self.elements, self.sum = 0, 0.0
+        self.max_abs, self.max_rel = 0.0, 0.0
+        self.where: Place | None = None
+        self.problem = ""
+
+    def add(self, a: Array, b: Array, sample: int, call: str) -> None:
+        if a.shape != b.shape:
+            self._fail(f"shapes differ in {call}: {list(a.shape)} and {list(b.shape)}")
+            return
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        if not (np.isfinite(wide_a).all() and np.isfinite(wide_b).all()):
+            self._fail(f"not finite in {call}")
+            return
+        if a.size == 0:
+            return
+        # exact for integers: f64 holds every token id
+        distance = np.abs(wide_a - wide_b)
+        size = np.abs(wide_a)
+        limit = self.atol + self.rtol * size if np.issubdtype(a.dtype, np.floating) else 0.0
+        if (distance > limit).any():
+            self._fail("differs")
+        largest = float(distance.max())
+        if largest > self.max_abs:
+            self.max_abs = largest
+            index = np.unravel_index(int(distance.argmax()), distance.shape)
+            self.where = Place(sample, call, tuple(map(int, index)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(size > 0, distance / size, 0.0)
+        self.max_rel = max(self.max_rel, float(relative.max()))
+        self.elements += a.size
+        self.sum += float(distance.sum())
+
+    def _fail(self, problem: str) -> None:
+        self.problem = self.problem or problem
+
+    def result(self) -> OutputDifference:
+        problem = self.problem or ("" if self.elements else "empty")
+        mean = self.sum / self.elements if self.elements else 0.0
+        return OutputDifference(
+            self.name, self.elements, self.max_abs, self.max_rel, mean, self.where, self.atol, self.rtol, problem
+        )

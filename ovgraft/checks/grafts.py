@@ -1,0 +1,223 @@
+"""Two grafts on the same inputs: model by model where the ports allow it, else target and draft as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino as ov
+
+from ovgraft import drafts
+from ovgraft.checks.compare import STEPS, Comparison, Tally, compare, shared_outputs
+from ovgraft.checks.feeds import Call, FeedMaker, calls_of, hidden_states_width, vocabulary
+from ovgraft.checks.pair import Pair, find_taps
+from ovgraft.checks.ports import by_name, static_last
+from ovgraft.checks.run import PARITY
+from ovgraft.checks.tolerances import Tolerances
+from ovgraft.drafts.contract import Port
+from ovgraft.drafts.kinds import model_kind
+from ovgraft.errors import MismatchError, PreconditionError, Reason
+from ovgraft.graft import Graft, Package
+
+if TYPE_CHECKING:
+    from ovgraft.graft import Snapshot
+    from ovgraft.passbase import ModelRole
+
+_DATA = (Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.HIDDEN_STATES)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All comparisons of two grafts.
+
+    Attributes:
+        comparisons: One for target and draft each, or one for both as a pair.
+        notes: What was not compared, and why.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Every output is within its limits."""
+        return all(comparison.same for comparison in self.comparisons)
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form."""
+        return {
+            "same": self.same,
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+            "notes": list(self.notes),
+        }
+
+    def require(self) -> None:
+        """Raise when they are not the same.
+
+        Raises:
+            MismatchError: With the outputs, the differences and the limits.
+        """
+        if self.same:
+            return
+        reasons = tuple(
+            Reason("numbers-differ", f"{comparison.subject}: {output.sentence()}")
+            for comparison in self.comparisons
+            for output in comparison.outputs
+            if not output.same
+        )
+        raise MismatchError("the numbers are not the same", reasons=reasons)
+
+
+def graft_of(snapshot: Snapshot, like: Graft) -> Graft:
+    """A snapshot as a graft of its own; side models that were not read yet come from the files.
+
+    Args:
+        snapshot: Taken of ``like`` at some moment; shared, not copied.
+        like: The graft, for its paths.
+    """
+
+    def package(role: ModelRole, source: Package) -> Package:
+        copy = Package(source.path)
+        for name, model in snapshot.models[role].items():
+            copy.add(name, model)
+        return copy
+
+    return Graft(package("target", like.target), like.draft and package("draft", like.draft))
+
+
+def compare_grafts(
+    a: Graft,
+    b: Graft,
+    *,
+    tolerances: Tolerances | None = None,
+    seed: int = 0,
+    samples: int = 1,
+    steps: int = STEPS,
+    device: str = "CPU",
+    config: Mapping[str, Any] = PARITY,
+) -> Verification:
+    """Compare the numbers of two grafts, for example before and after passes.
+
+    Args:
+        a: The graft that is right by definition.
+        b: The other one.
+        tolerances: Limits; default 1e-5 absolute plus 1e-5 relative.
+        seed: Of the inputs.
+        samples: Independent runs.
+        steps: Decode steps of each.
+        device: OpenVINO device.
+        config: Compile properties.
+
+    Raises:
+        PreconditionError: They cannot be compared.
+        MismatchError: A model does not compile or run.
+    """
+    options: dict[str, Any] = {
+        "tolerances": tolerances,
+        "seed": seed,
+        "samples": samples,
+        "steps": steps,
+        "device": device,
+        "config": config,
+    }
+    if a.draft is None or b.draft is None:
+        notes = () if a.draft is b.draft else ("only one side has a draft; it was not compared",)
+        return Verification((compare(a.target.model, b.target.model, subject="target", **options),), notes)
+    models = [(a.target.model, b.target.model), (a.draft.model, b.draft.model)]
+    if all(_comparable(*pair) for pair in models):
+        subjects = ("target", "draft")
+        return Verification(
+            tuple(compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True))
+        )
+    return Verification((compare_pairs(a, b, **options),))
+
+
+def compare_pairs(
+    a: Graft,
+    b: Graft,
+    *,
+    tolerances: Tolerances | None = None,
+    seed: int = 0,
+    samples: int = 1,
+    steps: int = STEPS,
+    device: str = "CPU",
+    config: Mapping[str, Any] = PARITY,
+) -> Comparison:
+    """Run both pairs end to end: tokens into the target, its states into the draft, both over several steps.
+
+    Arguments and errors are those of :func:`compare_grafts`.
+    """
+    targets = FeedMaker([a.target.model, b.target.model], seed)
+    draft_models = [graft.package("draft").model for graft in (a, b)]
+    stateful = any(len(model.get_variables()) > 0 for model in draft_models)
+    calls = calls_of(model_kind(draft_models[0]), stateful, steps)
+    taps = find_taps((a, b))
+    wanted = [name for model in draft_models for name in by_name(model.outputs)]
+    pairs = [Pair(graft, taps, wanted, label, device=device, config=config) for graft, label in ((a, "A"), (b, "B"))]
+    names = [name for name in pairs[0].draft_outputs if name in pairs[1].draft_outputs]
+    if not names:
+        raise PreconditionError("the drafts have no output in common")
+    limits = tolerances or Tolerances()
+    ids = _TokenMaker(a, seed)
+    tally: Tally | None = None
+    for sample in range(samples):
+        for pair in pairs:
+            pair.reset()
+        for call in calls:
+            feeds = targets.feeds(Call(call.label, call.past, call.context or call.rows), sample)
+            block = ids.block(call, sample)
+            found = []
+            for pair in pairs:
+                outputs, hidden = pair.target(feeds)
+                drafted = pair.draft(call, sample, hidden, block)
+                named = {f"target {name}": value for name, value in outputs.items()}
+                found.append(named | {f"draft {name}": drafted[name] for name in names})
+            tally = tally or Tally([name for name in found[0] if name in found[1]], limits)
+            tally.add(found[0], found[1], sample, call.label)
+    assert tally is not None  # there is at least one call
+    return Comparison(
+        "target and draft",
+        tally.differences(),
+        tuple(f"draft {name}" for name in pairs[0].draft_outputs if name not in names),
+        tuple(f"draft {name}" for name in pairs[1].draft_outputs if name not in names),
+        targets.unshared,
+        samples,
+        tuple(call.label for call in calls),
+        seed,
+        device,
+    )
+
+
+def _comparable(a: ov.Model, b: ov.Model) -> bool:
+    """Whether the same inputs mean the same to both and outputs of one name are of one width."""
+    inputs = by_name(a.inputs), by_name(b.inputs)
+    for name in _DATA:
+        ports = [port[name] for port in inputs if name in port]
+        if len(ports) == 1 or (ports and not ports[0].get_partial_shape().compatible(ports[1].get_partial_shape())):
+            return False
+    hidden = hidden_states_width(a), hidden_states_width(b)
+    if None not in hidden and hidden[0] != hidden[1]:
+        return False
+    outputs = by_name(a.outputs), by_name(b.outputs)
+    shared = shared_outputs(*outputs)
+    widths = [(static_last(outputs[0][name]), static_last(outputs[1][other])) for name, other in shared.items()]
+    return bool(shared) and all(None in pair or pair[0] == pair[1] for pair in widths)
+
+
+class _TokenMaker:
+    """Tokens of a draft's block: the anchor, one mask token where the draft has one, and any others."""
+
+    def __init__(self, graft: Graft, seed: int) -> None:
+        self._seed = seed
+        self._vocab_size = vocabulary(graft.target.model) or 2
+        self._mask_token_id = drafts.read_draft(graft.package("draft")).mask_token_id
+
+    def block(self, call: Call, sample: int) -> np.typing.NDArray[np.int64]:
+        """i64 ``[1, rows]``."""
+        random = np.random.default_rng([self._seed, sample, call.past, 1])
+        ids = random.integers(0, self._vocab_size, (1, call.rows))
+        if self._mask_token_id is not None and call.rows > 1:
+            ids[0, 1] = self._mask_token_id
+        return ids

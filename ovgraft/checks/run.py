@@ -1,0 +1,90 @@
+"""Compiles and runs models for checks, at settings under which equal graphs give equal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from ovgraft import ir
+from ovgraft.checks.ports import by_name
+from ovgraft.errors import MismatchError, SpecError
+
+PARITY: Mapping[str, Any] = MappingProxyType(
+    {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+)
+"""An exported IR may ask for an f16 cache and the CPU computes in bf16 by default: both would hide a difference."""
+
+
+class Runner:
+    """One compiled model on one infer request.
+
+    Attributes:
+        outputs: Output name -> port.
+
+    Args:
+        model: It is cloned before it is compiled.
+        label: How errors call it, for example its path.
+        device: OpenVINO device.
+        config: Compile properties.
+
+    Raises:
+        SpecError: There is no such device.
+        MismatchError: It does not compile.
+    """
+
+    def __init__(self, model: ov.Model, label: str, *, device: str = "CPU", config: Mapping[str, Any] = PARITY) -> None:
+        self._label = label
+        check_device(device)
+        try:
+            # the clone keeps runtime_options and friends out of the caller's model
+            compiled = ir.core().compile_model(model.clone(), device, dict(config))
+        except RuntimeError as error:
+            raise MismatchError(f"{label} does not compile for {device}") from error
+        self._request = compiled.create_infer_request()
+        self._inputs = {name: port for port in compiled.inputs for name in port.names}
+        self.outputs = by_name(compiled.outputs)
+
+    def reset(self) -> None:
+        """Forget the states."""
+        self._request.reset_state()
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """One inference; feeds of ports the model does not have are left out.
+
+        Returns:
+            Output name -> a copy.
+
+        Raises:
+            MismatchError: OpenVINO fails, or an input has no value.
+        """
+        known = {name: value for name, value in feeds.items() if name in self._inputs}
+        missing = {id(port) for port in self._inputs.values()} - {id(self._inputs[name]) for name in known}
+        if missing:
+            names = sorted(name for name, port in self._inputs.items() if id(port) in missing)
+            raise MismatchError(f"{self._label}: no value for input {', '.join(names)}")
+        try:
+            self._request.infer(known)
+        except RuntimeError as error:
+            shapes = ", ".join(f"{name}{list(value.shape)}" for name, value in known.items())
+            raise MismatchError(f"{self._label} does not run on {shapes}") from error
+        return {name: np.array(self._request.get_tensor(port).data) for name, port in self.outputs.items()}
+
+
+def check_device(device: str) -> None:
+    """Refuse a device OpenVINO does not have.
+
+    Raises:
+        SpecError: There is no such device.
+    """
+    available = ir.core().available_devices
+    if device.partition(":")[0].partition(".")[0] not in {
+        *(name.partition(".")[0] for name in available),
+        "AUTO",
+        "HETERO",
+    }:
+        raise SpecError(f"no device '{device}' here", hint=f"there is {', '.join(available)}")

@@ -1,0 +1,64 @@
+"""Errors as lines for people."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+
+from ovgraft.errors import OvgraftError, SpecError
+from ovgraft.inspection.layout import Block, Cell, Line, printable
+
+
+def sentence(text: str, details: Iterable[tuple[str, str]] = ()) -> list[Block]:
+    """``error: text`` and labelled lines below it."""
+    lines = [Line((Cell(f"{label}: ", "dim"), detail), indent=2) for label, detail in details]
+    return [Line((Cell("error: ", "bad"), text)), *lines]
+
+
+def describe(error: OvgraftError, verbosity: int) -> list[Block]:
+    """The sentence, the place in the text, the reasons, what ran before, the hint; with ``-v`` the causes."""
+    blocks = sentence(str(error))
+    if isinstance(error, SpecError):
+        blocks += _caret_lines(error)
+    blocks += [Line((f"- {reason}",), indent=2) for reason in error.reasons]
+    ran_before: tuple[str, ...] = getattr(error, "ran_before", ())
+    if ran_before:
+        blocks.append(Line((f"ran before it: {', '.join(ran_before)}",), indent=2))
+    if error.hint:
+        blocks.append(Line((Cell("hint: ", "dim"), error.hint), indent=2))
+    if verbosity > 0:
+        blocks += _causes(error)
+    return blocks + _traceback(error, verbosity)
+
+
+def describe_bug(error: BaseException, verbosity: int) -> list[Block]:
+    """One sentence, and how to see more."""
+    hint = () if verbosity > 1 else (("hint", "this is a bug in ovgraft; run again with -vv for the traceback"),)
+    text = f"unexpected {type(error).__name__}: {error}".rstrip(": ")
+    return sentence(text.partition("\n")[0], hint) + _traceback(error, verbosity)
+
+
+def _caret_lines(error: SpecError) -> list[Block]:
+    caret = error.caret()
+    if caret is None:
+        return []
+    text, _, marks = caret.partition("\n")
+    start = len(marks) - len(marks.lstrip())
+    # escapes widen what stands before and above the marks
+    before, above = printable(text[:start]), printable(text[start : len(marks)])
+    underline = "^" + "~" * (max(len(above), 1) - 1)
+    return [Line((text,), indent=4), Line((" " * len(before), Cell(underline, "bad")), indent=4)]
+
+
+def _causes(error: BaseException) -> list[Block]:
+    lines: list[Block] = []
+    while (cause := error.__cause__) is not None:
+        lines += [Line((Cell(text, "dim"),), indent=2) for text in f"caused by: {cause}".splitlines()]
+        error = cause
+    return lines
+
+
+def _traceback(error: BaseException, verbosity: int) -> list[Block]:
+    if verbosity < 2:
+        return []
+    return [Line((Cell(text, "dim"),)) for text in "".join(traceback.format_exception(error)).splitlines()]

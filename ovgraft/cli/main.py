@@ -1,0 +1,137 @@
+"""The ``ovgraft`` command: global options, subcommands loaded when they run, and what every error becomes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+import ovgraft
+from ovgraft.cli.console import Console
+from ovgraft.cli.options import global_options
+
+INTERRUPTED = 130
+BUG = 5
+
+_COMMANDS = {
+    "apply": "Run passes over a model, or over a target and its draft.",
+    "inspect": "Show what a model, a package or a draft is made of.",
+    "passes": "List the passes, or explain one.",
+    "verify": "Check that a model runs, or that two give the same numbers.",
+}
+"""Name -> one line, so that ``--help`` imports no command; a test holds the lines against the commands."""
+
+_EPILOG = """\b
+Exit codes:
+  0    done, or the same
+  1    the answer is no: verify found different numbers
+  2    usage, pipeline text and configuration included
+  3    a file is missing, damaged or in the way
+  4    a pass failed or refused
+  5    a bug in ovgraft
+  130  interrupted
+
+\b
+Example:
+  ovgraft apply --target qwen3 --draft qwen3_dflash --preset dflash -o grafted
+"""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it runs, and turns every exception into a sentence and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in alphabetical order."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import ``ovgraft.cli.cmd_<name>`` and return its ``command``."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"ovgraft.cli.cmd_{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, from the lines above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run and exit."""
+        console = Console()
+        sys.exit(
+            _guarded(console, lambda: super(LazyGroup, self).main(args, standalone_mode=False, obj=console, **extra))
+        )
+
+
+def _guarded(console: Console, run: Callable[[], object]) -> int:
+    """Run, and say what went wrong.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        outcome = run()
+    except (click.Abort, KeyboardInterrupt):
+        console.sentence("interrupted")
+        return INTERRUPTED
+    except click.UsageError as error:
+        return _usage(console, error)
+    except click.ClickException as error:
+        console.sentence(error.format_message())
+        return error.exit_code
+    except Exception as error:
+        return _failed(console, error)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _usage(console: Console, error: click.UsageError) -> int:
+    details = []
+    if error.ctx is not None:
+        details.append(("usage", " ".join(error.ctx.command.get_usage(error.ctx).removeprefix("Usage: ").split())))
+        details.append(("hint", f"{error.ctx.command_path} --help explains it"))
+    message = error.format_message().rstrip(".")
+    console.sentence(message[:1].lower() + message[1:], *details)
+    return error.exit_code
+
+
+def _failed(console: Console, error: Exception) -> int:
+    from ovgraft.errors import ModelFileError, OvgraftError
+
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f": {error.filename}"
+        wrapped = ModelFileError(f"{error.strerror or error}{where}")
+        wrapped.__cause__ = error
+        error = wrapped
+    if isinstance(error, OvgraftError):
+        console.error(error)
+        return error.exit_code
+    console.bug(error)
+    return BUG
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"ovgraft {ovgraft.__version__} (openvino {version('openvino')})")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@global_options
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show versions."
+)
+def cli() -> None:
+    """Graft speculative-decoding drafts onto OpenVINO LLMs by editing the IR."""
+
+
+def main() -> None:
+    """Entry point of the ``ovgraft`` script."""
+    cli.main(prog_name="ovgraft")

@@ -1,0 +1,38 @@
+"""Opens what a path on the command line names: one model, or a graft folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ovgraft
+from ovgraft.errors import SpecError
+
+if TYPE_CHECKING:
+    from ovgraft.graft import Graft, Package
+    from ovgraft.passbase import ModelRole
+
+
+def open_graft(path: Path, draft: Path | None = None) -> Graft:
+    """A model, a package, or a folder with ``target/`` and ``draft/``.
+
+    Args:
+        path: What the user named.
+        draft: The draft of a plain target.
+
+    Raises:
+        SpecError: A draft for a path that has one already.
+        ModelFileError: Nothing there, or nothing ovgraft reads.
+    """
+    from ovgraft import inspection
+
+    if not inspection.is_graft(path):
+        return ovgraft.load(target=path, draft=draft)
+    if draft is not None:
+        raise SpecError(f"{path} holds a draft already", hint="leave --draft out")
+    return ovgraft.load(target=path / "target", draft=path / "draft")
+
+
+def packages(graft: Graft) -> dict[ModelRole, Package]:
+    """The packages of a graft by role."""
+    return {"target": graft.target} if graft.draft is None else {"target": graft.target, "draft": graft.draft}

@@ -1,0 +1,64 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ovgraft.cli.console import Console
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def global_options(function: Function) -> Function:
+    """``-v``, ``-q`` and ``--color``, taken before and after the command's name."""
+    for decorate in (_COLOR, _QUIET, _VERBOSE):
+        function = decorate(function)
+    return function
+
+
+def json_option(function: Function) -> Function:
+    """``--json``: one document on stdout."""
+    return _JSON(function)
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    ctx.ensure_object(Console).verbosity += value
+
+
+def _set_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Console).verbosity = -1
+
+
+def _set_color(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.ensure_object(Console).color = value
+
+
+def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    ctx.ensure_object(Console).json = value
+    return value
+
+
+_VERBOSE = click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    expose_value=False,
+    callback=_set_verbosity,
+    help="Print causes, OpenVINO's text included; -vv prints tracebacks.",
+)
+_QUIET = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_set_quiet, help="Only data and errors."
+)
+_COLOR = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    expose_value=False,
+    callback=_set_color,
+    help="Default auto: a terminal, NO_COLOR and FORCE_COLOR decide.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, callback=_set_json, help="One JSON document on stdout.")

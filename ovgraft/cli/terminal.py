@@ -1,0 +1,113 @@
+"""Blocks drawn with rich: colour, and tables that fit the terminal. Imported only when there is one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table, cell, printable, shortened
+
+_STYLES = {
+    "": "",
+    "title": "bold",
+    "heading": "bold cyan",
+    "dim": "dim",
+    "name": "",
+    "good": "green",
+    "bad": "bold red",
+    "warn": "yellow",
+}
+_SHORTEST_NAME = 24
+_UNLIMITED = 100_000
+_STATUS_DELAY_SECONDS = 0.5
+
+
+class _Name:
+    """A name that gives up its middle when the column is narrow."""
+
+    def __init__(self, part: Cell, symbols: Symbols) -> None:
+        self._text = printable(part.text)
+        self._style = _STYLES[part.style]
+        self._ellipsis = symbols.ellipsis
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(shortened(self._text, options.max_width, self._ellipsis), style=self._style, no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self._text), _SHORTEST_NAME), len(self._text))
+
+
+def rich_console(stream: TextIO, *, colored: bool, terminal: bool) -> Console:
+    """A console that takes no markup and, away from a terminal, cuts nothing."""
+    return Console(
+        file=stream,
+        force_terminal=colored,
+        no_color=not colored,
+        color_system=("auto" if terminal else "standard") if colored else None,
+        width=None if terminal else _UNLIMITED,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+
+
+def draw(console: Console, blocks: Sequence[Block], symbols: Symbols) -> str:
+    """The blocks as text with escape sequences."""
+    with console.capture() as capture:
+        for block in blocks:
+            if isinstance(block, Line):
+                console.print(_line(block), soft_wrap=True)
+            else:
+                console.print(_table(block, symbols))
+    return "".join(line.rstrip(" ") + "\n" for line in capture.get().splitlines())
+
+
+def _line(line: Line) -> Text:
+    return Text(" " * line.indent).append_text(Text().join(_text(cell(part)) for part in line.cells))
+
+
+def _text(part: Cell) -> Text:
+    return Text(printable(part.text), style=_STYLES[part.style])
+
+
+def _table(table: Table, symbols: Symbols) -> Group | Padding:
+    columns = max([len(table.header), *(len(row) for row in table.rows)])
+    drawn = RichTable(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.header), header_style="dim"
+    )
+    for at in range(columns):
+        title = table.header[at] if at < len(table.header) else ""
+        right = table.align[at : at + 1] == ">"
+        shortens = any(cell(row[at]).shorten for row in table.rows if at < len(row))
+        drawn.add_column(Text(title), justify="right" if right else "left", no_wrap=not shortens)
+    for row in table.rows:
+        drawn.add_row(*(_Name(part, symbols) if part.shorten else _text(part) for part in map(cell, row)))
+    return Padding(drawn, (0, 0, 0, table.indent), expand=False)
+
+
+class StatusLine:
+    """A spinner that appears after a while, so that quick steps do not flicker."""
+
+    def __init__(self, console: Console) -> None:
+        self._status = console.status("")
+        self._timer = threading.Timer(_STATUS_DELAY_SECONDS, self._status.start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def show(self, text: str) -> None:
+        """Say what is being done now."""
+        self._status.update(Text(printable(text)))
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._timer.cancel()
+        self._timer.join()
+        self._status.stop()

@@ -1,0 +1,168 @@
+"""What ``ovgraft verify`` runs, and how it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ovgraft import checks, ir
+from ovgraft.cli.opening import open_graft, packages
+from ovgraft.drafts.contract import FileName, Key
+from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
+
+if TYPE_CHECKING:
+    import openvino as ov
+    from numpy.typing import NDArray
+
+    from ovgraft.checks import Comparison, RunReport, Tolerances, Verification
+    from ovgraft.graft import Graft
+
+    Arrays = Mapping[str, NDArray[Any]] | None
+    Status = Callable[[str], None]
+    Answer = tuple[bool, dict[str, object], list[Block]]
+
+_SIDE_MODELS = (FileName.TEXT_EMBEDDINGS, FileName.MARKOV_HEAD)
+
+
+def verify_one(
+    path: Path, draft: Path | None, inputs: Arrays, status: Status, symbols: Symbols, **options: Any
+) -> Answer:
+    """Digests, then every model alone.
+
+    Returns:
+        Whether all is well, the JSON document, the lines.
+    """
+    graft = open_graft(path, draft)
+    digests = list(_digests(graft, status))
+    reports = []
+    for subject, model in _models(graft):
+        status(f"running {subject}")
+        model.validate_nodes_and_infer_types()
+        reports.append(checks.run_alone(model, subject=subject, inputs=inputs, **options))
+    good = all(report.good for report in reports)
+    data = {"schema": 1, "good": good, "digests": digests, "models": [report.to_dict() for report in reports]}
+    verdict = _verdict("all numbers are finite" if good else "not all numbers are finite", good, reports[0])
+    return good, data, [*_digest_lines(digests), _ranges(reports, symbols), verdict]
+
+
+def verify_two(
+    a: Path,
+    b: Path,
+    draft: Path | None,
+    inputs: Arrays,
+    tolerances: Tolerances,
+    status: Status,
+    symbols: Symbols,
+    **options: Any,
+) -> Answer:
+    """Digests, then both on the same inputs.
+
+    Returns:
+        Whether they are the same, the JSON document, the lines.
+    """
+    first, second = open_graft(a, draft), open_graft(b)
+    digests = [*_digests(first, status, "A "), *_digests(second, status, "B ")]
+    status("running both")
+    if inputs is None:
+        found = checks.compare_grafts(first, second, tolerances=tolerances, **options)
+    else:
+        models = first.target.model, second.target.model
+        one = checks.compare(*models, subject="target", tolerances=tolerances, inputs=inputs, **options)
+        found = checks.Verification((one,))
+    data = {"schema": 1, "digests": digests, **found.to_dict()}
+    return found.same, data, [*_digest_lines(digests), *comparison_lines(found, symbols)]
+
+
+def comparison_lines(found: Verification, symbols: Symbols) -> list[Block]:
+    """A table per comparison, what was left out, and the verdict."""
+    blocks: list[Block] = []
+    for comparison in found.comparisons:
+        blocks += [_differences(comparison), *_left_out(comparison)]
+    blocks += [Line((Cell(note, "dim"),), indent=2) for note in found.notes]
+    text = "same within limits" if found.same else "not the same"
+    return [*blocks, _verdict(text, found.same, found.comparisons[0])]
+
+
+def _models(graft: Graft) -> Iterator[tuple[str, ov.Model]]:
+    for role, package in packages(graft).items():
+        yield role, package.model
+        for name in _SIDE_MODELS:
+            model = package.get(name) if package.kind == "folder" else None
+            if model is not None:
+                yield f"{role} {name}", model
+
+
+def _digests(graft: Graft, status: Status, prefix: str = "") -> Iterator[dict[str, object]]:
+    """Read the weights of every IR that has a digest on record; a wrong one is an error."""
+    for role, package in packages(graft).items():
+        for name, model in package.models.items() or {package.main_name: package.model}.items():
+            status(f"reading the weights of {prefix}{role}")
+            known = ir.get_text(model, Key.BIN_DIGEST)
+            ir.verify_digest(package.xml(name))
+            yield {"model": f"{prefix}{role}", "digest": known}
+
+
+def _digest_lines(digests: list[dict[str, object]]) -> list[Block]:
+    rows = []
+    for entry in digests:
+        known = entry["digest"]
+        said = ("no digest on record", "") if known is None else (Cell("ok", "good"), f"blake3 {str(known)[:12]}")
+        rows.append((Cell("weights", "dim"), str(entry["model"]), *said))
+    return [Table(rows), Line()]
+
+
+def _ranges(reports: list[RunReport], symbols: Symbols) -> Table:
+    rows = [
+        (
+            report.subject,
+            Cell(output.output, "name", True),
+            f"[{','.join(map(str, output.shape))}]",
+            f"{output.largest:.3g}",
+            Cell(output.problem, "bad") if output.problem else Cell("ok", "good"),
+        )
+        for report in reports
+        for output in report.outputs
+    ]
+    return Table(rows, header=("model", "output", "shape", "largest", ""), align="<<<><")
+
+
+def _differences(comparison: Comparison) -> Table:
+    rows = [
+        (
+            comparison.subject if at == 0 else "",
+            Cell(output.output, "name", True),
+            _small(output.max_abs),
+            _small(output.max_rel),
+            _small(output.mean_abs),
+            "-" if output.where is None else str(output.where),
+            f"{output.atol:g} + {output.rtol:g}|a|",
+            Cell("ok", "good")
+            if output.same
+            else Cell("FAIL" if output.problem == "differs" else output.problem, "bad"),
+        )
+        for at, output in enumerate(comparison.outputs)
+    ]
+    header = ("", "output", "max abs", "max rel", "mean abs", "where", "limit", "")
+    return Table(rows, header=header, align="<<>>><<<")
+
+
+def _small(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def _left_out(comparison: Comparison) -> list[Block]:
+    parts = {
+        "outputs only in A": comparison.only_a,
+        "outputs only in B": comparison.only_b,
+        "inputs of one side only": comparison.inputs_unshared,
+    }
+    return [Line((Cell(f"{what}: {', '.join(names)}", "dim"),), indent=2) for what, names in parts.items() if names]
+
+
+def _verdict(text: str, good: bool, run: Comparison | RunReport) -> Line:
+    count = len(run.calls) - 1
+    steps = f"prefill and {count} step{'s' if count != 1 else ''}" if count else "one call"
+    samples = "1 sample" if run.samples == 1 else f"{run.samples} samples"
+    how = f"  ({samples}, {steps}, seed {run.seed}, {run.device}, f32)"
+    return Line((Cell(text, "good" if good else "bad"), Cell(how, "dim")))

@@ -1,0 +1,257 @@
+"""The tree as lines and tables for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
+from ovgraft.inspection.tree import (
+    CheckpointInfo,
+    FactInfo,
+    Inspection,
+    ModelInfo,
+    PackageInfo,
+    StateInfo,
+    TableInfo,
+)
+from ovgraft.noderef import NodeRef
+
+SHOWN_OPS = 6
+SHOWN_STATES = 6
+_INDENT = 2
+
+
+def as_text(inspection: Inspection, symbols: Symbols, *, everything: bool = False) -> list[Block]:
+    """The whole inspection.
+
+    Args:
+        inspection: What was found.
+        symbols: Characters the stream can hold.
+        everything: Also every op type, state, file and rt_info entry.
+    """
+    blocks: list[Block] = []
+    for package in inspection.packages:
+        if blocks:
+            blocks.append(Line())
+        blocks += _package(package, symbols, everything)
+    if inspection.record is not None:
+        blocks += _heading("graft.json")
+        blocks.append(_facts(_record_facts(inspection.record)))
+    return blocks
+
+
+def size(count: int) -> str:
+    """Bytes for people, for example ``88.1 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def number(count: int) -> str:
+    """A count with its thousands apart."""
+    return f"{count:,}"
+
+
+def _package(package: PackageInfo, symbols: Symbols, everything: bool) -> list[Block]:
+    blocks: list[Block] = []
+    title = package.role or package.name
+    for at, model in enumerate(package.models):
+        if at:
+            blocks.append(Line())
+        name = title if len(package.models) == 1 else f"{title} / {model.name}"
+        beside = at > 0 and model.kind == "other" and not everything
+        blocks += _beside(model, name, symbols) if beside else _model(model, name, symbols, everything)
+    if package.checkpoint is not None:
+        blocks += _checkpoint(package.checkpoint, title)
+    if everything and package.files:
+        blocks += _heading("files")
+        blocks.append(Table([(file.name, size(file.bytes)) for file in package.files], align="<>"))
+    if package.problems:
+        blocks += _heading("problems", "bad")
+        blocks += [Line((problem,), indent=_INDENT) for problem in package.problems]
+    return blocks
+
+
+def _heading(text: str, style: str = "heading") -> list[Block]:
+    return [Line(), Line((Cell(text, "bad" if style == "bad" else "heading"),))]
+
+
+def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> list[Block]:
+    blocks: list[Block] = [Line((Cell(name, "title"), "  ", model.kind)), _summary(model, symbols)]
+    if model.why_not:
+        blocks.append(Line((model.why_not,), indent=_INDENT))
+    blocks += _ports(model)
+    blocks += _layers(model)
+    blocks += _mixing(model, symbols, everything)
+    blocks += _tables(model, symbols)
+    blocks += _weights(model)
+    if model.annotation is not None:
+        blocks += _annotation(model)
+    for heading, facts in (("draft" if model.kind != "markov head" else "head", model.draft), ("graft", model.graft)):
+        if facts:
+            blocks += _heading(heading)
+            blocks.append(_facts(facts))
+    blocks += _ops(model, everything)
+    if everything and model.rt_info:
+        blocks += _heading("rt_info")
+        blocks.append(Table([(Cell(path, "dim"), Cell(text, "name", True)) for path, text in model.rt_info.items()]))
+    return blocks
+
+
+def _beside(model: ModelInfo, name: str, symbols: Symbols) -> list[Block]:
+    """A model that travels with a package, such as a vision encoder: its ports tell enough."""
+    return [Line((Cell(name, "title"), "  ", model.kind)), _summary(model, symbols), *_ports(model)]
+
+
+def _summary(model: ModelInfo, symbols: Symbols) -> Line:
+    parts = []
+    if model.layers:
+        parts.append(f"{len(model.layers)} layers")
+    if model.lm_head is not None:
+        parts += [f"hidden {model.lm_head.width}", f"vocabulary {number(model.lm_head.vocab_size)}"]
+    elif model.embedding is not None:
+        parts += [f"hidden {model.embedding.width}", f"vocabulary {number(model.embedding.vocab_size)}"]
+    parts.append(f"{number(model.ops)} ops")
+    parts.append(f"{size(sum(entry.bytes for entry in model.weights))} of weights")
+    return Line((Cell(f" {symbols.dot} ".join(parts), "dim"),), indent=_INDENT)
+
+
+def _ports(model: ModelInfo) -> list[Block]:
+    rows = [
+        (Cell(side, "dim"), Cell(" ".join(port.names) or "(no name)", "name", True), port.shape, port.element_type)
+        for side, ports in (("in", model.inputs), ("out", model.outputs))
+        for port in ports
+    ]
+    return [*_heading("ports"), Table(rows)]
+
+
+def _layers(model: ModelInfo) -> list[Block]:
+    if model.structure_error:
+        reasons = [Line((f"- {reason}",), indent=_INDENT) for reason in model.structure_error]
+        return [*_heading("layers"), Line((Cell("not found by structure", "bad"),), indent=_INDENT), *reasons]
+    if not model.layers:
+        return []
+    rows: list[tuple[Cell | str, ...]] = [
+        (str(layer.index), layer.kind, Cell(layer.producer.type, "dim"), *_where(layer.producer, layer.output_index))
+        for layer in model.layers
+    ]
+    if model.last_hidden_state is not None:
+        last = model.last_hidden_state
+        rows.append(("", Cell("into lm_head", "dim"), Cell(last.type, "dim"), *_where(last)))
+    return [*_heading("layers"), Table(rows, header=("#", "mixes by", "ends in", "", ""), align="><<<>")]
+
+
+def _where(node: NodeRef, output: int = 0) -> tuple[Cell, Cell]:
+    port = f" output {output}" if output else ""
+    return Cell(node.name, "name", True), Cell(f"#{node.index}{port}", "dim")
+
+
+def _mixing(model: ModelInfo, symbols: Symbols, everything: bool) -> list[Block]:
+    rows: list[tuple[Cell | str, ...]] = [
+        (Cell("attention" if "Attention" in op_type else "recurrence", "dim"), f"{count} {symbols.times} {op_type}")
+        for op_type, count in sorted(model.attention.items(), key=lambda item: "Attention" not in item[0])
+    ]
+    groups = Counter((state.shape, state.element_type) for state in model.states)
+    rows += [
+        (Cell("states", "dim"), f"{count} {symbols.times} {shape} {element_type}")
+        for (shape, element_type), count in groups.items()
+    ]
+    if not rows:
+        return []
+    blocks = [*_heading("attention and state"), Table(_without_repeats(rows))]
+    if everything:
+        blocks.append(Table([_state(state) for state in model.states], indent=2 * _INDENT))
+    return blocks
+
+
+def _state(state: StateInfo) -> tuple[Cell | str, ...]:
+    return Cell(state.id, "name", True), state.shape, state.element_type
+
+
+def _without_repeats(rows: Iterable[Sequence[Cell | str]]) -> list[Sequence[Cell | str]]:
+    """Labels once, where neighbouring rows have the same."""
+    shown: list[Sequence[Cell | str]] = []
+    last: Cell | str | None = None
+    for row in rows:
+        shown.append(("", *row[1:]) if row[0] == last else row)
+        last = row[0]
+    return shown
+
+
+def _tables(model: ModelInfo, symbols: Symbols) -> list[Block]:
+    rows = [
+        _table(label, table, symbols)
+        for label, table in (("embedding", model.embedding), ("lm_head", model.lm_head))
+        if table is not None
+    ]
+    return [*_heading("tables"), Table(rows, align="<>>>")] if rows else []
+
+
+def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
+    extras = []
+    if table.tied:
+        extras.append("tied")
+    if table.scale is not None:
+        extras.append(f"scaled by {table.scale:g}")
+    if table.extras:
+        extras.append(f"then {', '.join(table.extras)}")
+    shape = f"{number(table.vocab_size)} {symbols.times} {table.width}"
+    return Cell(label, "dim"), shape, table.format, size(table.bytes), *_where(table.node), ", ".join(extras)
+
+
+def _weights(model: ModelInfo) -> list[Block]:
+    total = sum(entry.bytes for entry in model.weights) or 1
+    rows = [
+        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", _constants(entry.constants))
+        for entry in model.weights
+    ]
+    return [*_heading("weights"), Table(rows, align="<>>>")] if rows else []
+
+
+def _constants(count: int) -> str:
+    return f"{number(count)} constant{'s' if count != 1 else ''}"
+
+
+def _annotation(model: ModelInfo) -> list[Block]:
+    found = model.annotation
+    assert found is not None
+    style = {"valid": "good", "invalid": "bad"}.get(found.status, "warn")
+    count = f"{found.layers} layers, " if found.layers else ""
+    message = found.message or "rt_info hidden_states_decoder_layers is not there; annotate-hidden-states writes it"
+    word = Cell(found.status, "good" if style == "good" else "bad" if style == "bad" else "warn")
+    return [*_heading("annotation"), Line((word, f"  {count}{message}"), indent=_INDENT)]
+
+
+def _ops(model: ModelInfo, everything: bool) -> list[Block]:
+    shown = list(model.op_counts.items())
+    if everything:
+        return [*_heading("ops"), Table([(op_type, number(count)) for op_type, count in shown], align="<>")]
+    text = ", ".join(f"{op_type} {number(count)}" for op_type, count in shown[:SHOWN_OPS])
+    rest = len(shown) - SHOWN_OPS
+    more = f", {rest} more types" if rest > 0 else ""
+    return [*_heading("ops"), Line((text, Cell(more, "dim")), indent=_INDENT)]
+
+
+def _facts(facts: Sequence[FactInfo]) -> Table:
+    return Table([(Cell(fact.name, "dim"), Cell(fact.value, "name", True), Cell(fact.source, "dim")) for fact in facts])
+
+
+def _checkpoint(checkpoint: CheckpointInfo, title: str) -> list[Block]:
+    blocks: list[Block] = [
+        Line((Cell(title, "title"), "  draft checkpoint")),
+        *_heading("spec"),
+        _facts(checkpoint.facts),
+    ]
+    if checkpoint.warnings:
+        blocks += _heading("warnings")
+        blocks += [Line((Cell(warning, "warn"),), indent=_INDENT) for warning in checkpoint.warnings]
+    return blocks
+
+
+def _record_facts(record: dict[str, object]) -> list[FactInfo]:
+    """Names and texts of the record; nested parts are for the JSON form."""
+    return [FactInfo(key, str(value), "") for key, value in record.items() if isinstance(value, (str, int, float))]

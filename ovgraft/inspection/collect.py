@@ -1,0 +1,176 @@
+"""Reads models into the tree; the only file of this package that touches openvino. No weight byte is read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import TypeVar
+
+import openvino as ov
+
+from ovgraft import decoder, ir
+from ovgraft.drafts.contract import Key, Port
+from ovgraft.drafts.kinds import model_kind, port_names
+from ovgraft.errors import OvgraftError, Reason, StructureError
+from ovgraft.inspection.tree import (
+    AnnotationInfo,
+    FormatInfo,
+    LayerInfo,
+    ModelInfo,
+    PortInfo,
+    StateInfo,
+    TableInfo,
+)
+
+Found = TypeVar("Found")
+
+_MIXERS = frozenset({"ScaledDotProductAttention", "PagedAttentionExtension", "Loop", "TensorIterator"})
+
+
+def collect_model(model: ov.Model, name: str) -> ModelInfo:
+    """Everything the graph and the metadata of one IR say.
+
+    Args:
+        model: The model; not changed.
+        name: What to call it.
+    """
+    kind = model_kind(model)
+    graph = ir.Graph(model)
+    structure: decoder.Decoder | None = None
+    reasons: tuple[Reason, ...] = ()
+    if kind == "decoder":
+        try:
+            structure = decoder.read_decoder(model, graph)
+        except StructureError as error:
+            reasons = error.reasons or (Reason("structure", error.message),)
+    embedding = structure.embedding if structure else _if_found(lambda: decoder.read_embedding(model, graph))
+    lm_head = structure.lm_head if structure else _if_found(lambda: decoder.read_lm_head(model, graph))
+    return ModelInfo(
+        name=name,
+        kind=kind,
+        ops=len(graph),
+        inputs=tuple(map(_port, model.inputs)),
+        outputs=tuple(map(_port, model.outputs)),
+        op_counts=dict(Counter(graph.types).most_common()),
+        attention=_attention(graph, structure),
+        states=tuple(map(_state, model.get_variables())),
+        weights=_formats(graph),
+        rt_info={"/".join(path): text for path, text in ir.flatten(model).items()},
+        why_not=_why_not(model) if kind == "other" else "",
+        layers=tuple(_layer(graph, layer) for layer in structure.layers) if structure else (),
+        embedding=_embedding(graph, embedding) if embedding and kind != "other" else None,
+        lm_head=_lm_head(graph, lm_head, embedding) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
+        last_hidden_state=graph.ref(graph.index(structure.lm_head.hidden.get_node())) if structure else None,
+        structure_error=reasons,
+        annotation=_annotation(model, structure) if kind == "decoder" else None,
+    )
+
+
+def _if_found(read: Callable[[], Found]) -> Found | None:
+    with contextlib.suppress(StructureError):
+        return read()
+    return None
+
+
+def _port(port: ov.Output) -> PortInfo:
+    return PortInfo(tuple(sorted(port.names)), port.get_element_type().get_type_name(), str(port.get_partial_shape()))
+
+
+def _state(variable: ov.op.util.Variable) -> StateInfo:
+    info = variable.info
+    return StateInfo(info.variable_id, info.data_type.get_type_name(), str(info.data_shape))
+
+
+def _layer(graph: ir.Graph, layer: decoder.Layer) -> LayerInfo:
+    return LayerInfo(
+        index=layer.index,
+        kind=layer.kind,
+        producer=graph.ref(graph.index(layer.output.get_node())),
+        output_index=layer.output.get_index(),
+        attention=tuple(graph.ref(graph.index(node)) for node in layer.attention),
+        states=layer.states,
+    )
+
+
+def _attention(graph: ir.Graph, structure: decoder.Decoder | None) -> dict[str, int]:
+    """What mixes positions: as the layers say, else by op type alone."""
+    if structure is None:
+        types = [op_type for op_type in graph.types if op_type in _MIXERS]
+    else:
+        types = [node.get_type_name() for layer in structure.layers for node in layer.attention]
+    return dict(Counter(types).most_common())
+
+
+def _formats(graph: ir.Graph) -> tuple[FormatInfo, ...]:
+    sizes: dict[str, int] = defaultdict(int)
+    counts: Counter[str] = Counter()
+    for i in graph.find("Constant"):
+        element_type = graph.nodes[i].get_output_element_type(0).get_type_name()
+        sizes[element_type] += graph.nodes[i].get_byte_size()
+        counts[element_type] += 1
+    ordered = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(FormatInfo(element_type, size, counts[element_type]) for element_type, size in ordered)
+
+
+def _embedding(graph: ir.Graph, embedding: decoder.Embedding) -> TableInfo | None:
+    weight = ir.weight_root(embedding.table)
+    if weight is None:
+        return None
+    return TableInfo(
+        node=graph.ref(graph.index(embedding.gather)),
+        vocab_size=embedding.vocab_size,
+        width=embedding.width,
+        format=weight.format,
+        bytes=weight.bytes,
+        scale=embedding.scale,
+    )
+
+
+def _lm_head(graph: ir.Graph, head: decoder.LmHead, embedding: decoder.Embedding | None) -> TableInfo | None:
+    weight = ir.weight_root(head.weight)
+    if weight is None:
+        return None
+    table = ir.weight_root(embedding.table) if embedding else None
+    return TableInfo(
+        node=graph.ref(graph.index(head.matmul)),
+        vocab_size=head.vocab_size,
+        width=head.width,
+        format=weight.format,
+        bytes=weight.bytes,
+        extras=tuple(node.get_type_name() for node in head.post_ops),
+        tied=table is not None and _largest_at(table) == _largest_at(weight),
+    )
+
+
+def _largest_at(weight: ir.WeightSubgraph) -> int:
+    """Where the largest constant lies in memory; tied tables lie at one place."""
+    largest = max(weight.constants, key=lambda constant: int(constant.get_byte_size()))
+    return int(largest.data.__array_interface__["data"][0])
+
+
+def _annotation(model: ov.Model, structure: decoder.Decoder | None) -> AnnotationInfo:
+    text = ir.get_text(model, Key.HIDDEN_STATES_DECODER_LAYERS)
+    if text is None:
+        return AnnotationInfo("absent")
+    try:
+        layers = len(decoder.parse_annotation(text))
+        if structure is None:
+            return AnnotationInfo("unchecked", layers, "the structure does not tell the layers")
+        decoder.check_annotation(model, structure)
+    except OvgraftError as error:
+        reasons = "; ".join(reason.message for reason in error.reasons)
+        return AnnotationInfo("invalid", message=f"{error}{': ' if reasons else ''}{reasons}")
+    return AnnotationInfo("valid", layers, "agrees with the structure")
+
+
+def _why_not(model: ov.Model) -> str:
+    outputs, inputs = port_names(model.outputs), port_names(model.inputs)
+    missing = []
+    if Port.LOGITS not in outputs:
+        missing.append("no output logits")
+    if not inputs & {Port.INPUT_IDS, Port.INPUTS_EMBEDS}:
+        missing.append("no input input_ids or inputs_embeds")
+    if Port.HIDDEN_STATES not in inputs:
+        missing.append("no input hidden_states")
+    return "neither a language model nor a draft: " + ", ".join(missing)

@@ -1,0 +1,118 @@
+"""What lies at a path: one .xml, a package, a graft of two packages, or a draft checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ovgraft import drafts, ir
+from ovgraft.drafts.contract import FileName
+from ovgraft.errors import ModelFileError, OvgraftError
+from ovgraft.graft import Package
+from ovgraft.inspection.collect import collect_model
+from ovgraft.inspection.facts import draft_facts, graft_facts, head_facts
+from ovgraft.inspection.tree import CheckpointInfo, FactInfo, FileInfo, Inspection, ModelInfo, PackageInfo
+
+_TOKENIZERS = frozenset({"openvino_tokenizer", "openvino_detokenizer"})
+_MAIN = (FileName.MODEL, FileName.LANGUAGE_MODEL)
+_ROLES = ("target", "draft")
+
+
+def inspect(path: Path) -> Inspection:
+    """Read everything at a path.
+
+    Args:
+        path: An .xml, a folder of IRs, a folder with ``target/`` and ``draft/``, or a draft checkpoint.
+
+    Raises:
+        ModelFileError: Nothing there, nothing ovgraft reads, or a damaged file.
+        CheckpointError: A checkpoint that is not understood.
+    """
+    if not path.exists():
+        raise ModelFileError(f"no such file or folder: {path}", file=path)
+    if is_graft(path):
+        return Inspection(tuple(_package(path / role, role) for role in _ROLES), _record(path / "graft.json"))
+    return Inspection((_package(path, ""),))
+
+
+def is_graft(path: Path) -> bool:
+    """Whether this is a folder that holds a target and its draft."""
+    return all((path / role).is_dir() for role in _ROLES)
+
+
+def _package(path: Path, role: str) -> PackageInfo:
+    folder = path if path.is_dir() else path.parent
+    names = _ir_names(path) if path.is_dir() else [path.stem]
+    name = path.resolve().name
+    files = _files(folder) if path.is_dir() else _files(folder, (path.name, path.with_suffix(".bin").name))
+    if not names:
+        return PackageInfo(name, role, files, (), checkpoint=_checkpoint(path))
+    problems: list[str] = []
+    if path.is_file() and path.suffix != ".xml":
+        raise ModelFileError("an OpenVINO IR is named by its .xml file", file=path)
+    models = tuple(_model(folder / f"{stem}.xml", problems) for stem in names)
+    return PackageInfo(name, role, files, models, (*problems, *_head_problems(models)))
+
+
+def _ir_names(folder: Path) -> list[str]:
+    """The main IR first; tokenizers need an extension to be read and are only listed as files."""
+    names = sorted(file.stem for file in folder.glob("*.xml") if file.stem not in _TOKENIZERS)
+    return sorted(names, key=lambda name: (name not in _MAIN, name))
+
+
+def _files(folder: Path, names: tuple[str, ...] | None = None) -> tuple[FileInfo, ...]:
+    found = sorted(file for file in folder.iterdir() if file.is_file() and (names is None or file.name in names))
+    return tuple(FileInfo(file.name, file.stat().st_size) for file in found)
+
+
+def _model(xml: Path, problems: list[str]) -> ModelInfo:
+    info = collect_model(ir.read_model(xml), xml.stem)
+    facts: tuple[FactInfo, ...] = ()
+    if info.kind in ("dflash draft", "eagle3 draft"):
+        package = Package(xml)
+        try:
+            facts = draft_facts(drafts.read_draft(package), info.rt_info, package.config)
+        except OvgraftError as error:
+            problems.append(str(error))
+    elif info.kind == "markov head":
+        facts = head_facts(info.rt_info)
+    return dataclasses.replace(info, draft=facts, graft=graft_facts(info.rt_info))
+
+
+def _head_problems(models: tuple[ModelInfo, ...]) -> list[str]:
+    """A backbone that advertises a Markov head needs the file, and the two must agree."""
+    said = {fact.name: fact.value for model in models for fact in model.draft if model.kind != "markov head"}
+    head = next((model for model in models if model.kind == "markov head"), None)
+    if head is None:
+        advertised = said.get("head type", "none") != "none" or said.get("head rank", "0") != "0"
+        return [f"the draft advertises a Markov head and there is no {FileName.MARKOV_HEAD}.xml"] if advertised else []
+    has = {fact.name: fact.value for fact in head.draft}
+    return [
+        f"{name} is {said[name]} in the draft and {has[name]} in {head.name}"
+        for name in ("head type", "head rank")
+        if name in said and name in has and said[name] != has[name]
+    ]
+
+
+def _checkpoint(folder: Path) -> CheckpointInfo:
+    if not (folder / "config.json").is_file():
+        raise ModelFileError("neither an OpenVINO IR nor a draft checkpoint in this folder", file=folder)
+    spec = drafts.read_checkpoint(folder).spec
+    facts = tuple(FactInfo(name, value, source) for name, value, source in spec.rows())
+    return CheckpointInfo(facts, tuple(map(str, spec.warnings)), spec.to_dict())
+
+
+def _record(file: Path) -> dict[str, Any] | None:
+    """The content of a graft.json."""
+    if not file.is_file():
+        return None
+    try:
+        record = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelFileError(f"{file.name} is not valid JSON", file=file) from error
+    if not isinstance(record, Mapping):
+        raise ModelFileError(f"{file.name} is not a JSON object", file=file)
+    return dict(record)

@@ -1,0 +1,225 @@
+"""What an inspection found, as data.
+
+The JSON form is these fields under ``"schema": 1``; renderers read nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ovgraft.errors import Reason
+from ovgraft.noderef import NodeRef
+
+SCHEMA = 1
+
+AnnotationStatus = Literal["absent", "valid", "invalid", "unchecked"]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a package.
+
+    Attributes:
+        name: Without folder.
+        bytes: Size on disk.
+    """
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PortInfo:
+    """An input or output of the model.
+
+    Attributes:
+        names: All tensor names, the shown one first.
+        element_type: OpenVINO type name.
+        shape: For example ``[?,?,64]``.
+    """
+
+    names: tuple[str, ...]
+    element_type: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One decoder layer.
+
+    Attributes:
+        index: From 0.
+        kind: ``attention``, ``linear_attention``, ``convolution``, ``state_space``, ...
+        producer: The node whose output leaves the layer, raw.
+        output_index: Which output of it.
+        attention: The attention ops inside.
+        states: Variable ids inside.
+    """
+
+    index: int
+    kind: str
+    producer: NodeRef
+    output_index: int
+    attention: tuple[NodeRef, ...]
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """A variable that lives between inferences."""
+
+    id: str
+    element_type: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """The token embedding or the output layer.
+
+    Attributes:
+        node: The Gather or MatMul.
+        vocab_size: Rows, padding included.
+        width: Columns.
+        format: Element type of the stored weights.
+        bytes: Stored size, scales and zero points included.
+        scale: What the embedding is multiplied by before the first layer, None when by nothing.
+        extras: What stands between the MatMul and the logits, in words.
+        tied: The output layer reads the embedding's own constants.
+    """
+
+    node: NodeRef
+    vocab_size: int
+    width: int
+    format: str
+    bytes: int
+    scale: float | None = None
+    extras: tuple[str, ...] = ()
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class FormatInfo:
+    """Constants of one element type."""
+
+    element_type: str
+    bytes: int
+    constants: int
+
+
+@dataclass(frozen=True)
+class AnnotationInfo:
+    """``hidden_states_decoder_layers``.
+
+    Attributes:
+        status: ``unchecked`` when the structure could not be read.
+        layers: Entries in it.
+        message: What is wrong, or what was found to agree.
+    """
+
+    status: AnnotationStatus
+    layers: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class FactInfo:
+    """One value of a draft's metadata or of the graft record, and where it was read."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One IR.
+
+    Attributes:
+        name: File stem.
+        kind: What it looks like, see :data:`ovgraft.drafts.kinds.ModelKind`.
+        why_not: For ``other``: why it is no language model.
+        last_hidden_state: What enters the output layer: the hidden state of the last layer, by convention.
+        structure_error: A decoder whose layers the structure does not tell.
+        ops: OpenVINO ops, constants included.
+        op_counts: Op type -> how many.
+        attention: Op type of each attention or recurrent op -> how many.
+        rt_info: Model-level metadata, path joined with ``/`` -> text.
+        graft: What ovgraft wrote into it.
+    """
+
+    name: str
+    kind: str
+    ops: int
+    inputs: tuple[PortInfo, ...]
+    outputs: tuple[PortInfo, ...]
+    op_counts: dict[str, int]
+    attention: dict[str, int]
+    states: tuple[StateInfo, ...]
+    weights: tuple[FormatInfo, ...]
+    rt_info: dict[str, str]
+    why_not: str = ""
+    layers: tuple[LayerInfo, ...] = ()
+    embedding: TableInfo | None = None
+    lm_head: TableInfo | None = None
+    last_hidden_state: NodeRef | None = None
+    structure_error: tuple[Reason, ...] = ()
+    annotation: AnnotationInfo | None = None
+    draft: tuple[FactInfo, ...] = ()
+    graft: tuple[FactInfo, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """A draft checkpoint.
+
+    Attributes:
+        facts: Its normal form, each value with the file and key it came from.
+        warnings: What a user should know.
+        spec: The normal form as JSON.
+    """
+
+    facts: tuple[FactInfo, ...]
+    warnings: tuple[str, ...]
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PackageInfo:
+    """A folder or one .xml.
+
+    Attributes:
+        name: Last part of the path.
+        role: ``target`` or ``draft`` inside a graft folder, else empty.
+        files: All files of the folder, by name; of a single .xml that and its .bin.
+        models: The main model first.
+        problems: What does not fit together, one sentence each.
+        checkpoint: For a folder with a checkpoint instead of models.
+    """
+
+    name: str
+    role: str
+    files: tuple[FileInfo, ...]
+    models: tuple[ModelInfo, ...]
+    problems: tuple[str, ...] = ()
+    checkpoint: CheckpointInfo | None = None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything found at one path.
+
+    Attributes:
+        packages: One, or target and draft.
+        record: The content of ``graft.json``, None without one.
+    """
+
+    packages: tuple[PackageInfo, ...]
+    record: dict[str, object] | None = None
+    schema: int = SCHEMA
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form, schema first."""
+        content = asdict(self)
+        return {"schema": content.pop("schema"), **content}
