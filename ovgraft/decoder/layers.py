@@ -18,7 +18,7 @@ import openvino as ov
 
 from ovgraft.decoder.dataflow import Origins, Stream, Value, origins, stream
 from ovgraft.decoder.kinds import RECURRENCE, layer_kind, state_owners
-from ovgraft.decoder.steps import ATTENTION_TYPES, StateReads, Step, state_reads, steps
+from ovgraft.decoder.steps import StateReads, Step, is_mark, state_reads, steps
 from ovgraft.decoder.types import Layer
 from ovgraft.errors import Reason, StructureError
 from ovgraft.ir.graph import Graph
@@ -65,28 +65,30 @@ def find_layers(graph: Graph, source: ov.Output, sink: ov.Output, values: Origin
             "no-stream", "no floating-point data leads from the source to lm_head", _refs(graph, start[0], end[0])
         )
         raise StructureError("the layers cannot be told apart", reasons=(reason,))
-    reads = state_reads(graph, whole)
-    straight = _chain(graph, values, [(whole, reads)])
-    spans, reasons = _spans(graph, straight)
+    chain = _chain(graph, values, [whole])
+    spans, reasons = _spans(graph, chain)
     if reasons:
         # The source itself may reach every layer (per-layer inputs, skips from the embedding). Behind the first
         # residual add the stream is on its own.
-        first = _first_residual(graph, whole, reads)
+        first = _first_residual(graph, whole)
         if first is not None:
-            parts = [stream(graph, start, first), stream(graph, first, end)]
-            around = _chain(graph, values, [(part, state_reads(graph, part)) for part in parts if part is not None])
-            spans, others = _spans(graph, around)
-            straight, reasons = (around, []) if not others else (straight, _merged(reasons, others))
+            parts = [part for part in (stream(graph, start, first), stream(graph, first, end)) if part is not None]
+            chain = _chain(graph, values, parts)
+            spans, others = _spans(graph, chain)
+            others += _beside(graph, whole, parts)
+            if all(reason.code != "skip-across-layers" for reason in others):
+                reasons = others
     if reasons:
         raise StructureError("the layers cannot be told apart", reasons=tuple(reasons))
-    return _layers(graph, straight, spans)
+    return _layers(graph, chain, spans)
 
 
-def _chain(graph: Graph, values: Origins, parts: list[tuple[Stream, StateReads]]) -> _Chain:
+def _chain(graph: Graph, values: Origins, parts: list[Stream]) -> _Chain:
     chain: list[Step] = []
     kinds: dict[int, str] = {}
     all_reads: dict[int, frozenset[str]] = {}
-    for ways, reads in parts:
+    for ways in parts:
+        reads = state_reads(graph, ways)
         for step in steps(graph, values, ways, reads):
             if step.marks:
                 kinds[len(chain)] = layer_kind(graph, values, ways, reads, step)
@@ -224,12 +226,13 @@ def _reduces_width(graph: Graph, node: int) -> bool:
     )
 
 
-def _first_residual(graph: Graph, ways: Stream, reads: StateReads) -> Value | None:
+def _first_residual(graph: Graph, ways: Stream) -> Value | None:
     """The first add of a value and a branch from that same value which holds a mark.
 
     The add of token and position embedding is none, nor are the adds inside rotary embeddings: neither operand comes
     from the other.
     """
+    reads = state_reads(graph, ways)
     for node in ways.nodes:
         if graph.types[node] != "Add":
             continue
@@ -237,9 +240,18 @@ def _first_residual(graph: Graph, ways: Stream, reads: StateReads) -> Value | No
         if len(operands) == 2:
             value, branch = operands
             between = _between(ways, value, branch)
-            if value in between and any(n in reads or graph.types[n] in ATTENTION_TYPES for n in between - {value}):
+            if value in between and any(is_mark(graph, reads, other) for other in between - {value}):
                 return node, 0
     return None
+
+
+def _beside(graph: Graph, whole: Stream, parts: list[Stream]) -> list[Reason]:
+    """Attention that the parts leave out: what comes from the source beside the stream must be no second stream."""
+    reads = state_reads(graph, whole)
+    kept = {node for part in parts for node in part.nodes}
+    beside = [node for node in whole.nodes if node not in kept and is_mark(graph, reads, node)]
+    text = "attention or state lies on a way from the token values beside the stream of the layers"
+    return [Reason("several-streams", text, _refs(graph, *beside))] if beside else []
 
 
 def _between(ways: Stream, first: int, last: int) -> set[int]:
@@ -279,10 +291,6 @@ def _end(span: _Span) -> Value:
 
 def _types(graph: Graph, light: list[Step]) -> list[list[str]]:
     return [[graph.types[node] for node in step.nodes] for step in light]
-
-
-def _merged(reasons: list[Reason], others: list[Reason]) -> list[Reason]:
-    return reasons + [reason for reason in others if reason not in reasons]
 
 
 def _ends(graph: Graph, step: Step) -> tuple[NodeRef, ...]:

@@ -69,6 +69,11 @@ def state_reads(graph: Graph, ways: Stream) -> StateReads:
     return reads
 
 
+def is_mark(graph: Graph, reads: StateReads, node: int) -> bool:
+    """Whether a node on the stream mixes positions: by its type, or because it meets a state."""
+    return graph.types[node] in _MARKS or node in reads
+
+
 def steps(graph: Graph, values: Origins, ways: Stream, reads: StateReads) -> list[Step]:
     """The steps of a stream, in order, O(edges)."""
     position = {node: i for i, node in enumerate(ways.nodes)}
@@ -81,7 +86,7 @@ def steps(graph: Graph, values: Origins, ways: Stream, reads: StateReads) -> lis
 def _step(
     graph: Graph, values: Origins, ways: Stream, reads: StateReads, start: Value, end: Value, nodes: Sequence[int]
 ) -> Step:
-    marks = tuple(node for node in nodes if graph.types[node] in _MARKS or node in reads)
+    marks = tuple(node for node in nodes if is_mark(graph, reads, node))
     mixing = {node for node in nodes if node in marks or _multiplies(graph, values, node)}
     return Step(
         start=start,
