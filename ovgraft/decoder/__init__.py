@@ -14,9 +14,10 @@ if TYPE_CHECKING:
         parse_annotation,
         resolve_annotation,
     )
+    from ovgraft.decoder.attention import Attention, State, read_attention, read_states
     from ovgraft.decoder.decomposed import Decomposed, find_decomposed
     from ovgraft.decoder.embedding import read_embedding
-    from ovgraft.decoder.fuse import fuse
+    from ovgraft.decoder.fusing import fuse
     from ovgraft.decoder.layers import find_layers
     from ovgraft.decoder.lm_head import read_lm_head
     from ovgraft.decoder.masks import MaskFacts, read_masks
@@ -49,6 +50,7 @@ __all__ = [
     "ATTENTION",
     "PAGED_ATTENTION",
     "PAGED_TYPES",
+    "Attention",
     "AttentionFacts",
     "Converted",
     "Decoder",
@@ -60,6 +62,7 @@ __all__ = [
     "MaskFacts",
     "PagedOp",
     "Place",
+    "State",
     "annotation_text",
     "attention_facts",
     "check_annotation",
@@ -76,11 +79,13 @@ __all__ = [
     "name_new_nodes",
     "parse_annotation",
     "position_problems",
+    "read_attention",
     "read_decoder",
     "read_embedding",
     "read_lm_head",
     "read_masks",
     "read_paged",
+    "read_states",
     "readiness",
     "repair",
     "resolve_annotation",
@@ -96,6 +101,7 @@ __getattr__, __dir__ = attach(
             "parse_annotation",
             "resolve_annotation",
         ),
+        "attention": ("Attention", "State", "read_attention", "read_states"),
         "embedding": ("read_embedding",),
         "layers": ("find_layers",),
         "lm_head": ("read_lm_head",),
@@ -106,7 +112,7 @@ __getattr__, __dir__ = attach(
             "Decomposed",
             "find_decomposed",
         ),
-        "fuse": ("fuse",),
+        "fusing": ("fuse",),
         "masks": (
             "MaskFacts",
             "read_masks",

@@ -16,13 +16,19 @@ _ID_RESHAPES = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def read_embedding(
-    model: ov.Model, graph: Graph | None = None, *, vocab_size: int | None = None, width: int | None = None
+    model: ov.Model,
+    graph: Graph | None = None,
+    values: Origins | None = None,
+    *,
+    vocab_size: int | None = None,
+    width: int | None = None,
 ) -> Embedding:
     """Find the token embedding of a decoder, or of an ``openvino_text_embeddings_model``.
 
     Args:
         model: A model whose token ids come in by an integer parameter.
         graph: Its indexed view, when the caller has one.
+        values: What :func:`~ovgraft.decoder.dataflow.origins` says of the graph, when the caller has it.
         vocab_size: Rows the table should have, where several lookups are possible.
         width: Columns the table should have, where several lookups are possible.
 
@@ -30,7 +36,7 @@ def read_embedding(
         StructureError: There is no lookup of input ids in a constant table, or more than one.
     """
     graph = graph or Graph(model)
-    values = origins(graph)
+    values = values or origins(graph)
     lookups = _token_lookups(graph, values)
     if not lookups:
         raise StructureError(

@@ -51,7 +51,7 @@ def find_layers(graph: Graph, source: ov.Output, sink: ov.Output, values: Origin
         graph: The model.
         source: Where token values enter: the embedding's output, or a floating-point parameter.
         sink: What enters lm_head.
-        values: Result of :func:`~ovgraft.decoder.dataflow.origins`, when the caller has it.
+        values: What :func:`~ovgraft.decoder.dataflow.origins` says of the graph, when the caller has it.
 
     Raises:
         StructureError: The graph doesn't decide; the reasons say what was found where.

@@ -15,18 +15,19 @@ _WITH_CONSTANT = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SELECTION = frozenset({"Gather", "Slice", "StridedSlice"})
 
 
-def read_lm_head(model: ov.Model, graph: Graph | None = None) -> LmHead:
+def read_lm_head(model: ov.Model, graph: Graph | None = None, values: Origins | None = None) -> LmHead:
     """Find the output layer of a model.
 
     Args:
         model: Any model with a ``logits`` output, or with one output that ends in a product with a constant weight.
         graph: Its indexed view, when the caller has one.
+        values: What :func:`~ovgraft.decoder.dataflow.origins` says of the graph, when the caller has it.
 
     Raises:
         StructureError: There is no such product, or more than one.
     """
     graph = graph or Graph(model)
-    values = origins(graph)
+    values = values or origins(graph)
     found: list[LmHead] = []
     reasons: list[Reason] = []
     for result in _logits_results(graph):

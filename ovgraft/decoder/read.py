@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import openvino as ov
 
-from ovgraft.decoder.dataflow import stream
+from ovgraft.decoder.dataflow import Origins, origins, stream
 from ovgraft.decoder.embedding import read_embedding
 from ovgraft.decoder.layers import find_layers
 from ovgraft.decoder.lm_head import read_lm_head
@@ -31,9 +31,10 @@ def read_decoder(model: ov.Model, graph: Graph | None = None) -> Decoder:
     if draft:
         raise StructureError("this is a draft model, not a decoder to graft a draft onto", reasons=tuple(draft))
     graph = graph or Graph(model)
-    lm_head = read_lm_head(model, graph)
-    source, embedding = _source(graph, lm_head)
-    layers = find_layers(graph, source, lm_head.hidden)
+    values = origins(graph)
+    lm_head = read_lm_head(model, graph, values)
+    source, embedding = _source(graph, values, lm_head)
+    layers = find_layers(graph, source, lm_head.hidden, values)
     return Decoder(model, graph, source, embedding, layers, lm_head)
 
 
@@ -49,7 +50,7 @@ def _draft_signs(model: ov.Model) -> list[Reason]:
     return signs
 
 
-def _source(graph: Graph, lm_head: LmHead) -> tuple[ov.Output, Embedding | None]:
+def _source(graph: Graph, values: Origins, lm_head: LmHead) -> tuple[ov.Output, Embedding | None]:
     """Where token values enter: ``inputs_embeds`` when it leads to lm_head, else the embedding's output."""
     parameters = [i for i in graph.find("Parameter") if graph.is_real(i)]
     named = [i for i in parameters if Port.INPUTS_EMBEDS in graph.nodes[i].output(0).get_names()]
@@ -57,7 +58,7 @@ def _source(graph: Graph, lm_head: LmHead) -> tuple[ov.Output, Embedding | None]
     if leading:
         return graph.output(leading[0]), None
     try:
-        embedding = read_embedding(graph.model, graph, vocab_size=lm_head.vocab_size, width=lm_head.width)
+        embedding = read_embedding(graph.model, graph, values, vocab_size=lm_head.vocab_size, width=lm_head.width)
     except StructureError as error:
         # Without its name, a parameter as wide as lm_head that leads there can still be the token values.
         wide = [i for i in parameters if _width(graph, i) == lm_head.width]
