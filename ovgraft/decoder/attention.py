@@ -9,6 +9,7 @@ import openvino as ov
 
 from ovgraft.decoder.dataflow import Value, stream
 from ovgraft.decoder.kinds import state_owners
+from ovgraft.decoder.paging import fold
 from ovgraft.decoder.steps import ATTENTION_TYPES, StateReads, state_reads
 from ovgraft.decoder.types import Decoder
 from ovgraft.ir.graph import Graph
@@ -182,8 +183,10 @@ def _has_sinks(node: ov.Node) -> bool:
 
 def _window(graph: Graph, node: int) -> int | None:
     if graph.types[node] == "PagedAttentionExtension":
-        producer, _ = graph.inputs[node][_PAGED_WINDOW_PORT]
-        return (_number(graph, producer) or None) if graph.types[producer] == "Constant" else None
+        try:
+            return int(fold(graph.output(*graph.inputs[node][_PAGED_WINDOW_PORT])).item()) or None
+        except ValueError:
+            return None
     if len(graph.inputs[node]) <= _MASK_PORT:
         return None
     found: set[int] = set()
