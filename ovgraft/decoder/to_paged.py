@@ -215,7 +215,7 @@ def differences(facts: AttentionFacts, node: ov.Node) -> list[str]:
     """What a paged op computes otherwise than the attention it came from; empty when it is the same."""
     mask, paged, found = facts.mask, read_paged(node), []
     if mask.problem is not None:
-        found.append(mask.problem)
+        return [mask.problem]
     if mask.window != paged.window:
         found.append(f"sliding window {mask.window or 'none'} became {paged.window or 'none'}")
     if len(mask.alibi_slopes) != len(paged.alibi_slopes) or not np.allclose(

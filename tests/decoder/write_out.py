@@ -123,7 +123,9 @@ STYLES = [plain, transposed_key, prescaled, scaled_after_mask, converts, select_
 
 def soft_capped(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
     scores = opset.multiply(opset.matmul(query, key, False, True), _number(scale))
-    capped = opset.multiply(opset.tanh(opset.divide(scores, opset.constant(np.float32(50)))), opset.constant(np.float32(50)))
+    capped = opset.multiply(
+        opset.tanh(opset.divide(scores, opset.constant(np.float32(50)))), opset.constant(np.float32(50))
+    )
     return opset.matmul(opset.softmax(opset.add(capped, mask), -1), value, False, False).output(0)
 
 

@@ -1,0 +1,161 @@
+"""per-row-draft: the rewritten, paged draft proposes what the exported one does, packed, in any block length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ovgraft
+from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.errors import StructureError
+from ovgraft.graft import Graft
+from ovgraft.passbase import Context
+from ovgraft.passes import PerRowDraft
+from tests import models, support
+
+Array = NDArray[np.float32]
+ROUNDS = [((40, 3), (8, 2)), ((1, 5), (1, 16)), ((6, 20), (7, 7)), ((1, 1), (16, 2))]
+"""(context rows, block rows) of two requests, round by round: past the window of 16, blocks of 1 to 16."""
+
+
+class Reference:
+    """The exported SDPA draft, one request."""
+
+    def __init__(self, graft: Graft) -> None:
+        assert graft.draft is not None
+        self._request = support.compile_parity(graft.draft.model.clone()).create_infer_request()
+        self.past = 0
+
+    def block(self, context: Array, block: Array) -> Array:
+        """``last_hidden_state`` without the anchor row."""
+        feeds = support.draft_feeds(context[None], block[None], self.past)
+        self.past += len(context)
+        return np.array(self._request.infer(feeds)["last_hidden_state"][0])
+
+
+def rows_of(sequence: str, context: Array, block: Array) -> Rows:
+    kinds = np.r_[np.zeros(len(context), np.int64), np.ones(len(block), np.int64)]
+    inputs = {
+        "inputs_embeds": np.concatenate([np.zeros((len(context), block.shape[1]), np.float32), block]),
+        "hidden_states": np.concatenate([context, np.zeros((len(block), context.shape[1]), np.float32)]),
+        "token_type_ids": kinds,
+    }
+    return Rows(sequence, inputs, keep=len(context))
+
+
+def paged_runner(graft: Graft) -> PagedRunner:
+    ovgraft.Pipeline("per-row-draft,paged-attention{model=draft}").run(graft)
+    assert graft.draft is not None
+    return PagedRunner(graft.draft.model, support.PARITY, blocks=2)
+
+
+def check_rounds(graft: Graft) -> None:
+    assert graft.draft is not None
+    shapes = {port.any_name: port.get_partial_shape() for port in graft.draft.model.inputs}
+    width, hidden = (shapes[name][2].get_length() for name in ("hidden_states", "inputs_embeds"))
+    references = {name: Reference(graft) for name in "ab"}
+    alone = {name: None for name in "ab"}
+    runner = paged_runner(graft)
+    random = np.random.default_rng(0)
+    for contexts, blocks in ROUNDS:
+        batch, wanted = [], []
+        for name, context_rows, block_rows in zip(alone, contexts, blocks, strict=True):
+            context = random.standard_normal((context_rows, width)).astype(np.float32)
+            block = random.standard_normal((block_rows, hidden)).astype(np.float32)
+            wanted.append(references[name].block(context, block))
+            batch.append(rows_of(name, context, block))
+        for found, expected, context_rows in zip(runner.step(batch), wanted, contexts, strict=True):
+            proposals = found["last_hidden_state"][context_rows + 1 :]
+            np.testing.assert_allclose(proposals, expected, atol=2e-5)
+            assert np.isfinite(found["last_hidden_state"]).all()
+
+
+@pytest.mark.parametrize("name", support.DFLASH_DRAFTS)
+def test_packed_rounds_equal_the_exported_draft(zoo: Callable[[str], Path], name: str) -> None:
+    target = "qwen3_agree" if "agree" in name else "qwen3"
+    check_rounds(ovgraft.load(target=zoo(target), draft=zoo(name)))
+
+
+def test_fixture(tmp_path: Path) -> None:
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft")
+    check_rounds(ovgraft.load(target=target, draft=draft))
+
+
+@pytest.mark.parametrize("name", ["qwen3_dflash_draft", "qwen3_dflash_draft-int4", "qwen3_dflash_draft_sliding"])
+def test_after_the_whole_graft(zoo: Callable[[str], Path], name: str) -> None:
+    """move-fc, attach-embedding and attach-lm-head first: token ids in, logits out."""
+    grafted = ovgraft.load(target=zoo("qwen3"), draft=zoo(name))
+    graft_text = "expose-hidden-states,move-fc,attach-embedding,attach-lm-head"
+    ovgraft.Pipeline(graft_text).run(grafted)
+    assert grafted.draft is not None
+    reference = support.compile_parity(grafted.draft.model.clone()).create_infer_request()
+    runner = paged_runner(grafted)
+    random = np.random.default_rng(1)
+    context = random.standard_normal((21, 64)).astype(np.float32)
+    ids = np.array([7, 3, 3, 3, 3])
+    wanted = np.array(reference.infer(support.draft_feeds(context[None], ids[None], 0))["logits"][0])
+    inputs = {
+        "input_ids": np.r_[np.full(21, 3), ids],
+        "hidden_states": np.concatenate([context, np.zeros((5, 64), np.float32)]),
+        "token_type_ids": np.r_[np.zeros(21, np.int64), np.ones(5, np.int64)],
+    }
+    (found,) = runner.step([Rows("a", inputs, keep=21)])
+    np.testing.assert_allclose(found["logits"][22:], wanted, atol=1e-4)
+
+
+def test_roll_back_equals_a_fresh_run(zoo: Callable[[str], Path]) -> None:
+    graft = ovgraft.load(target=zoo("qwen3"), draft=zoo("qwen3_dflash_draft_sliding"))
+    runner = paged_runner(graft)
+    random = np.random.default_rng(2)
+    context = random.standard_normal((30, 192)).astype(np.float32)
+    blocks = [random.standard_normal((rows, 64)).astype(np.float32) for rows in (8, 3, 8)]
+    runner.step([rows_of("a", context[:10], blocks[0])])
+    runner.step([rows_of("a", context[10:13], blocks[1])])
+    (third,) = runner.step([rows_of("a", context[13:], blocks[2])])
+    (fresh,) = runner.step([rows_of("b", context, blocks[2])])
+    np.testing.assert_allclose(third["last_hidden_state"][-8:], fresh["last_hidden_state"][-8:], atol=1e-5)
+
+
+def test_adjacent_blocks_do_not_meet(zoo: Callable[[str], Path]) -> None:
+    """The second request brings no context row, so the ones of two blocks follow each other."""
+    graft = ovgraft.load(target=zoo("qwen3"), draft=zoo("qwen3_dflash_draft"))
+    runner = paged_runner(graft)
+    random = np.random.default_rng(3)
+    context = random.standard_normal((9, 192)).astype(np.float32)
+    first, second = (random.standard_normal((4, 64)).astype(np.float32) for _ in range(2))
+    none = np.zeros((0, 192), np.float32)
+    runner.step([rows_of("a", context, first), rows_of("b", context, first)])
+    together = runner.step([rows_of("a", none, first), rows_of("b", none, second)])
+    (alone,) = runner.step([rows_of("b", none, second)])
+    np.testing.assert_allclose(together[1]["last_hidden_state"], alone["last_hidden_state"], atol=1e-5)
+
+
+def test_twice_is_once(zoo: Callable[[str], Path]) -> None:
+    graft = ovgraft.load(target=zoo("qwen3"), draft=zoo("qwen3_dflash_draft"))
+    report = ovgraft.Pipeline("per-row-draft,per-row-draft").run(graft)
+    assert [record.status for record in report.records] == ["changed", "unchanged"]
+
+
+def test_a_causal_decoder_is_no_exported_draft(tmp_path: Path) -> None:
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    draft = models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft")
+    with pytest.raises(ovgraft.OvgraftError, match="DFlash"):
+        PerRowDraft().apply(ovgraft.load(target=target, draft=draft), Context())
+
+
+def test_unknown_layout_is_refused_with_the_node(zoo: Callable[[str], Path]) -> None:
+    graft = ovgraft.load(target=zoo("qwen3"), draft=zoo("qwen3_dflash_draft"))
+    assert graft.draft is not None
+    for node in graft.draft.model.get_ordered_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            node.input(1).replace_source_output(node.input_value(0))
+            break
+    with pytest.raises(StructureError) as caught:
+        PerRowDraft().apply(graft, Context())
+    assert caught.value.reasons[0].code == "not-an-exported-draft"
+    assert caught.value.reasons[0].nodes
