@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         SELECT_COMPUTATION,
         TOP_K_CONSTANT,
         Computation,
-        computations,
+        computations_of,
         ports,
     )
     from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
@@ -44,7 +44,7 @@ __all__ = [
     "best_token",
     "block_begins",
     "build_head",
-    "computations",
+    "computations_of",
     "exact_top_k",
     "head_digest",
     "head_reasons",
@@ -72,7 +72,7 @@ __getattr__, __dir__ = attach(
             "SELECT_COMPUTATION",
             "TOP_K_CONSTANT",
             "Computation",
-            "computations",
+            "computations_of",
             "ports",
         ),
         "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts"),

@@ -11,7 +11,7 @@ from ovgraft.drafts.markov.computations import (
     INPUT_ORDER,
     TOP_K_CONSTANT,
     Computation,
-    computations,
+    computations_of,
     ports,
 )
 from ovgraft.drafts.markov.constants import weight
@@ -44,7 +44,7 @@ def build_head(weights: HeadWeights, *, top_k: int | None = None, confidence: bo
     if confidence and weights.confidence is None:
         raise PreconditionError("the checkpoint has no confidence head", hint="leave out confidence=true")
     reads = weights.confidence_input if confidence else Confidence.NONE
-    present = computations(weights.type, reads)
+    present = computations_of(weights.type, reads)
     facts = HeadFacts(
         type=weights.type,
         rank=weights.rank,
@@ -72,9 +72,9 @@ def build_head(weights: HeadWeights, *, top_k: int | None = None, confidence: bo
 
 def _top_k(weights: HeadWeights, top_k: int | None) -> int:
     """K of the scorer; 0 when there is none."""
-    if Computation.SCORER not in computations(weights.type):
+    if Computation.SCORER not in computations_of(weights.type):
         if top_k:
-            raise PreconditionError(f"a {weights.type} head has no scorer", expected="no top-k", found=f"top-k {top_k}")
+            raise PreconditionError(f"{weights.type} heads have no scorer", expected="no top-k", found=f"top-k {top_k}")
         return 0
     if top_k is None:
         return min(DEFAULT_TOP_K, weights.max_top_k)

@@ -9,7 +9,7 @@ import openvino as ov
 
 from ovgraft import ir
 from ovgraft.drafts.contract import FileName, Port
-from ovgraft.drafts.markov.computations import Computation, computations, port_type, ports
+from ovgraft.drafts.markov.computations import Computation, computations_of, port_type, ports
 from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
 from ovgraft.drafts.spec import Confidence, HeadType
 from ovgraft.errors import PreconditionError, Reason
@@ -98,7 +98,7 @@ def _fit_reasons(
 
 def _computation_reasons(model: ov.Model, facts: HeadFacts) -> Iterator[Reason]:
     present = present_computations(model)
-    possible = (*computations(facts.type), Computation.CONFIDENCE)
+    possible = (*computations_of(facts.type), Computation.CONFIDENCE)
     if facts.type is HeadType.NONE:
         yield Reason("head-type", "a head of type none computes nothing")
         return

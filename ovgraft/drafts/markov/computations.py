@@ -49,7 +49,7 @@ class Ports:
     outputs: tuple[Port, ...]
 
 
-def computations(head: HeadType, confidence: Confidence = Confidence.NONE) -> tuple[Computation, ...]:
+def computations_of(head: HeadType, confidence: Confidence = Confidence.NONE) -> tuple[Computation, ...]:
     """The computations a head has, in the order of their outputs.
 
     The state of an rnn head depends on the whole path, which no ``[R, K, K]`` table holds; DFlash-2 is published as a
@@ -68,7 +68,7 @@ def ports(head: HeadType, computation: Computation, confidence: Confidence = Con
 
     Args:
         head: Type of the head.
-        computation: One of :func:`computations`.
+        computation: One of :func:`computations_of`.
         confidence: What the acceptance predictor reads.
     """
     if computation is Computation.CONFIDENCE:
