@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ovgraft import ir
+from ovgraft import ir, saving
 from ovgraft.drafts.contract import FileName
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
@@ -18,45 +18,65 @@ from ovgraft.passbase import ModelRole
 if TYPE_CHECKING:
     import openvino as ov
 
-_TOKENIZERS = ("openvino_tokenizer", "openvino_detokenizer")
+    from ovgraft.ir.save import Plan, Source
+
+_MAIN = (str(FileName.MODEL), str(FileName.LANGUAGE_MODEL))
+_NEVER_MAIN = ("openvino_tokenizer", "openvino_detokenizer", "openvino_text_embeddings", "openvino_vision")
+_CHECKPOINT_WEIGHTS = ("*.safetensors", "*.npz", "*.onnx")
 
 
 class Package:
-    """A folder with IRs and their side files, or one .xml.
+    """A folder with IRs and their side files, or one .xml, or the folder of a checkpoint that has no main IR yet.
 
     Attributes:
         path: The folder or the .xml.
         kind: Which of the two.
+        is_checkpoint: The folder holds config.json and weights, but no main IR.
+        main_name: File name without suffix of the main IR: ``openvino_model``, ``openvino_language_model``, or what
+            the only .xml is called; for a checkpoint the name its IR would have.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Look at the files; nothing is read yet.
+        """Look at the files; none is read yet.
 
         Raises:
-            ModelFileError: Nothing there, no IR in the folder, or several candidates for the main one.
+            ModelFileError: Nothing there, no IR in the folder, several candidates for the main one, or what is left of
+                a save that died while it moved files.
         """
         self.path = Path(path)
-        self.kind: Literal["folder", "xml"] = "xml" if self.path.suffix == ".xml" else "folder"
         if not self.path.exists():
             raise ModelFileError(f"no such file or folder: {path}", file=self.path)
+        self.kind: Literal["folder", "xml"] = "folder" if self.path.is_dir() else "xml"
+        if self.kind == "xml" and self.path.suffix != ".xml":
+            raise ModelFileError(f"{self.path.name} is neither a folder nor an .xml file", file=self.path)
+        _refuse_leftovers(self.path, self.kind)
         self.is_checkpoint = False
-        self.main_name = self._find_main()
+        self.main_name = self.path.stem if self.kind == "xml" else self._find_main()
         self._models: dict[str, ov.Model] = {}
-        self._pristine: dict[str, ov.Model] = {}
+        self._pristine: dict[str, tuple[ov.Model, Source]] = {}
 
     def _find_main(self) -> str:
-        if self.kind == "xml":
-            return self.path.stem
-        known = [str(n) for n in (FileName.MODEL, FileName.LANGUAGE_MODEL) if self.xml(n).is_file()]
-        names = known or sorted(p.stem for p in self.path.glob("*.xml") if p.stem not in _TOKENIZERS)
+        known = [name for name in _MAIN if self.xml(name).is_file()]
+        others = sorted(
+            xml.stem
+            for xml in self.path.glob("*.xml")
+            if xml.stem != FileName.MARKOV_HEAD and not xml.stem.startswith(_NEVER_MAIN)
+        )
+        names = known or others
         if len(names) > 1:
-            raise ModelFileError(f"several IRs to choose from: {', '.join(names)}", file=self.path)
+            raise ModelFileError(
+                f"{self.path.name} holds several models to choose from: {', '.join(names)}",
+                file=self.path,
+                hint="name the .xml itself",
+            )
         if names:
             return names[0]
-        if (self.path / "config.json").is_file() and any(self.path.glob("*.safetensors")):
+        if (self.path / "config.json").is_file() and any(
+            next(self.path.glob(pattern), None) for pattern in _CHECKPOINT_WEIGHTS
+        ):
             self.is_checkpoint = True
-            return str(FileName.MODEL)
-        raise ModelFileError("no OpenVINO IR in this folder", file=self.path)
+            return _MAIN[0]
+        raise ModelFileError(f"there is no OpenVINO model in the folder {self.path.name}", file=self.path)
 
     @property
     def folder(self) -> Path:
@@ -69,50 +89,103 @@ class Package:
 
     @property
     def models(self) -> Mapping[str, ov.Model]:
-        """The IRs read or added so far, by file name without suffix."""
+        """The live IRs read or added so far, by file name without suffix."""
         return MappingProxyType(self._models)
 
     def get(self, name: str) -> ov.Model | None:
-        """An IR of the package, read at first use; None when there is none of this name."""
-        if name not in self._models and self.xml(name).is_file():
-            model = ir.read_model(self.xml(name))
-            self._models[name] = model
-            self._pristine[name] = model.clone()
+        """An IR of the package, read at first use; None when there is none of this name.
+
+        Raises:
+            ModelFileError: Its files are damaged or do not belong together.
+        """
+        xml = self.xml(name)
+        if name not in self._models and xml.is_file():
+            from ovgraft.ir.save import Source
+
+            source = Source.of(xml)
+            self._models[name] = model = ir.read_model(xml)
+            self._pristine[name] = (model.clone(), source)
         return self._models.get(name)
 
     def add(self, name: str, model: ov.Model) -> None:
-        """Put a new IR, or another model under a known name, into the package; saved with it."""
+        """Put an IR into the package, new or instead of the one of this name; it is saved with the package."""
         self._models[str(name)] = model
 
     @property
     def model(self) -> ov.Model:
-        """The live main IR."""
+        """The live main IR.
+
+        Raises:
+            ModelFileError: Its files are damaged, or the package is a checkpoint without IR.
+        """
         model = self.get(self.main_name)
         if model is None:
             raise ModelFileError(
-                "this is a checkpoint, not an OpenVINO IR",
+                f"{self.path.name} is a checkpoint, not an OpenVINO model",
                 file=self.path,
-                hint="build the draft model from it first",
+                hint="use a pass that builds a model from it, or export it first",
             )
         return model
 
     @model.setter
     def model(self, model: ov.Model) -> None:
-        self._models[self.main_name] = model
+        self.add(self.main_name, model)
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """config.json, {} when there is none."""
+        """config.json; {} when there is none.
+
+        Raises:
+            ModelFileError: It is not a JSON object.
+        """
         file = self.folder / "config.json"
         if not file.is_file():
             return {}
         try:
-            data = json.loads(file.read_text("utf-8"))
+            data = json.loads(file.read_bytes())
         except ValueError as error:
             raise ModelFileError("config.json is not valid JSON", file=file) from error
         if not isinstance(data, dict):
             raise ModelFileError("config.json is not a JSON object", file=file)
         return data
+
+    def snapshot(self) -> Mapping[str, ov.Model]:
+        """Clones of the live IRs; weight memory is shared."""
+        return {name: model.clone() for name, model in self._models.items()}
+
+    def restore(self, models: Mapping[str, ov.Model]) -> None:
+        """Go back to a snapshot, which stays usable; IRs read since are read again when asked for."""
+        self._models = {name: model.clone() for name, model in models.items()}
+        self._pristine = {name: pristine for name, pristine in self._pristine.items() if name in models}
+
+    def plan_save(self) -> dict[str, Plan]:
+        """What saving each live IR takes.
+
+        Raises:
+            ModelFileError: Somebody changed its files since they were read.
+        """
+        from ovgraft.ir.save import plan_save
+
+        return {name: plan_save(model, *self._pristine.get(name, (None, None))) for name, model in self._models.items()}
+
+    def settle(self) -> None:
+        """Take the live IRs for what is on disk; called after an in-place save."""
+        from ovgraft.ir.save import Source, adopt_rt_info
+
+        for name, model in self._models.items():
+            adopt_rt_info(model, self.xml(name))
+            self._pristine[name] = (model.clone(), Source.of(self.xml(name)))
+
+
+def _refuse_leftovers(path: Path, kind: Literal["folder", "xml"]) -> None:
+    """A save that died in its swap has moved files of this package away, here or in the graft around it."""
+    from ovgraft.ir.staging import refuse_leftover, stage_of
+
+    if kind == "xml":
+        refuse_leftover(stage_of(path.parent, path.stem))
+        path = path.parent
+    refuse_leftover(stage_of(path))
+    refuse_leftover(stage_of(path.absolute().parent), within=Path(path.absolute().name))
 
 
 @dataclass(frozen=True)
@@ -129,39 +202,32 @@ class Graft:
     target: Package
     draft: Package | None = None
 
+    @property
+    def packages(self) -> dict[ModelRole, Package]:
+        """The one or two packages by role."""
+        packages: dict[ModelRole, Package] = {"target": self.target}
+        if self.draft is not None:
+            packages["draft"] = self.draft
+        return packages
+
     def package(self, role: ModelRole) -> Package:
         """The package of a role.
 
         Raises:
             ModelFileError: There is no draft.
         """
-        if role == "target":
-            return self.target
-        if self.draft is None:
-            raise ModelFileError("this graft has no draft", hint="name one with --draft")
-        return self.draft
-
-    def _packages(self) -> dict[ModelRole, Package]:
-        packages: dict[ModelRole, Package] = {"target": self.target}
-        if self.draft is not None:
-            packages["draft"] = self.draft
-        return packages
+        if role == "draft" and self.draft is None:
+            raise ModelFileError("there is no draft", hint="name one with --draft")
+        return self.packages[role]
 
     def snapshot(self) -> Snapshot:
-        """Remember all loaded models; weight memory is shared."""
-        return Snapshot(
-            {
-                role: {name: model.clone() for name, model in package._models.items()}
-                for role, package in self._packages().items()
-            }
-        )
+        """Remember all live IRs, added ones too; weight memory is shared."""
+        return Snapshot({role: package.snapshot() for role, package in self.packages.items()})
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring all models back to a snapshot, which stays usable; IRs read or added since are forgotten."""
-        for role, package in self._packages().items():
-            models = snapshot.models[role]
-            package._models = {name: model.clone() for name, model in models.items()}
-            package._pristine = {name: model for name, model in package._pristine.items() if name in models}
+        """Bring all live IRs back to a snapshot, which stays usable."""
+        for role, package in self.packages.items():
+            package.restore(snapshot.models[role])
 
     def save(
         self,
@@ -169,44 +235,66 @@ class Graft:
         *,
         force: bool = False,
         in_place: bool = False,
-        weights: Literal["copy", "link"] = "copy",
-        extra_files: Mapping[str, bytes] | None = None,
+        weights: saving.Weights = "copy",
+        extra_files: saving.ExtraFiles = MappingProxyType({}),
         on_step: Callable[[str], None] = lambda step: None,
-    ) -> None:
-        """Write the packages (to be hardened)."""
-        import shutil
+    ) -> saving.Saved:
+        """Write all packages: everything or nothing, whenever the process dies.
 
-        import openvino as ov
+        Side files, and IRs that were never loaded, are carried as they are; links are followed, hidden folders left
+        out. An IR in which only model-level rt_info changed gets a new .xml, its .bin is copied (or left alone, in
+        place); any other change makes OpenVINO write both. The .bin's size goes into rt_info ``ovgraft/bin_size`` of
+        every .xml written for a loaded IR, a digest into ``ovgraft/bin_blake3`` when its .bin is written anew. The
+        same graft gives the same bytes.
 
-        if out is None:
-            raise ModelFileError("in-place save is not there yet")
-        out = Path(out)
-        if out.exists() and not force:
-            raise ModelFileError(f"{out} exists", file=out, hint="say --force to replace it")
-        roots = {"target": out / "target", "draft": out / "draft"} if self.draft is not None else {"target": out}
-        for role, package in self._packages().items():
-            root = roots[role]
-            if package.kind == "folder":
-                shutil.copytree(package.path, root, dirs_exist_ok=True, copy_function=shutil.copyfile)
-            for name, model in package.models.items():
-                file = root if root.suffix == ".xml" else root / f"{name}.xml"
-                ov.save_model(model, file, compress_to_fp16=False)
-        for name, data in (extra_files or {}).items():
-            (out / name).write_bytes(data)
+        Args:
+            out: A folder, or an .xml where the input was one; with a draft a folder that gets ``target`` and
+                ``draft``. Parent folders are not made.
+            force: Replace what is there. Files that are not written now stay, unless the ``"files"`` of a graft.json
+                there names them.
+            in_place: Write onto the input: only what changed, side files are not touched; nothing at all when nothing
+                changed.
+            weights: ``link`` makes a second name for each .bin that stays as it is instead of a copy.
+            extra_files: Further files, relative to ``out``, or a function that makes them from what was saved. In
+                place beside the input, for a pair only when it lies in ``FOLDER/target`` and ``FOLDER/draft``.
+            on_step: Called with a few words before every step that touches the disk.
+
+        Returns:
+            What was written.
+
+        Raises:
+            ModelFileError: One clear sentence; the input is unharmed, and what was at ``out`` too. What a killed save
+                left behind is such an error in the next one, because both sets of files may be wanted.
+            TypeError: Neither ``out`` nor ``in_place``.
+        """
+        return saving.save(
+            self.packages,
+            None if out is None else Path(out),
+            force=force,
+            in_place=in_place,
+            weights=weights,
+            extra_files=extra_files,
+            on_step=on_step,
+        )
 
 
 def load(path: str | Path | None = None, *, target: str | Path | None = None, draft: str | Path | None = None) -> Graft:
     """Open one model, or a target with its draft.
 
     Args:
-        path: A folder or .xml; the same as ``target``.
+        path: A folder or .xml, the same as ``target``; or a folder that a graft was saved to.
         target: The model that is drafted for.
         draft: The draft model: a folder, an .xml, or the folder of a checkpoint.
 
     Raises:
         ModelFileError: Nothing there, no IR, or several to choose from.
+        TypeError: Neither or both of ``path`` and ``target``.
     """
-    if (path is None) == (target is None):
-        raise TypeError("give either a path or target=")
-    first = Package(path if path is not None else target)  # type: ignore[arg-type]
-    return Graft(first, None if draft is None else Package(draft))
+    if path is not None and target is None:
+        folder = Path(path)
+        if draft is None and (folder / saving.GRAFT_FILE).is_file() and (folder / "draft").is_dir():
+            return Graft(Package(folder / "target"), Package(folder / "draft"))
+        target = path
+    elif path is not None or target is None:
+        raise TypeError("load() takes a path or target=")
+    return Graft(Package(target), None if draft is None else Package(draft))

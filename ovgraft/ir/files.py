@@ -33,6 +33,18 @@ def reflink(source: Path, target: Path) -> bool:
     return cloned
 
 
+def reflinks(source: Path, folder: Path) -> bool:
+    """Whether files can be copied from there to ``folder`` without taking room."""
+    probe = folder / "reflink-probe"
+    try:
+        cloned = reflink(source, probe)
+    except OSError:
+        return False
+    if cloned:
+        probe.unlink()
+    return cloned
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file that does not exist yet: shared blocks if possible, else within the kernel; links are followed.
 

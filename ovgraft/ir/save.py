@@ -17,7 +17,7 @@ from ovgraft.errors import ModelFileError
 from ovgraft.ir.compare import same_structure
 from ovgraft.ir.files import file_digest, file_error, sync
 from ovgraft.ir.reading import bin_path, read_model
-from ovgraft.ir.rtinfo import flatten, leaves, set_text
+from ovgraft.ir.rtinfo import flatten, get_text, leaves, set_text
 from ovgraft.ir.xmltail import UnexpectedXmlError, read_rt_info, splice_rt_info
 
 Change = Literal["none", "metadata", "full"]
@@ -162,3 +162,14 @@ def _read_back(model: ov.Model, xml: Path) -> None:
     difference = same_structure(model, read_model(xml), after="save")
     if difference is not None:
         raise ModelFileError(f"{xml.name} does not read back as the model that was saved: {difference}", file=xml)
+
+
+def adopt_rt_info(model: ov.Model, xml: Path) -> None:
+    """Give the live model the entries its file got when it was saved."""
+    try:
+        entries = read_rt_info(xml.read_bytes())
+    except UnexpectedXmlError:
+        return
+    for path, value in entries.items():
+        if get_text(model, path) != value:
+            set_text(model, path, value)

@@ -1,0 +1,227 @@
+"""Files replaced together or not at all, whenever the process dies.
+
+New files are written into a hidden folder beside their place, forced to disk and moved in last. Two files cannot be
+renamed as one, so a pair is swapped in the only order in which no moment shows an .xml beside a .bin that is not its
+own: old .xml aside, old .bin aside, new .bin in, new .xml in. With several pairs all old .xml go first and all new ones
+come last, so that no two models of different saves are seen together either. A folder that does not exist yet appears with all its files by one rename.
+
+A process that dies leaves the hidden folder behind. The next save there, or load of files it had moved, refuses and says
+what lies in it: either set of files may be the wanted one, so nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ovgraft.errors import ModelFileError
+from ovgraft.ir.files import file_error, sync
+
+SUFFIX = ".ovgraft-save"
+_NEW, _OLD = "new", "old"
+
+OnStep = Callable[[str], None]
+
+
+@dataclass
+class Place:
+    """A folder that a save writes into.
+
+    Attributes:
+        folder: Where the files end up.
+        stage: The hidden folder, on the same filesystem.
+        fresh: ``folder`` does not exist yet and comes with all its files at once.
+        files: Staged files, relative to ``folder``.
+        copies: Those of them whose source stays: not forced to disk in a fresh folder, where nothing is lost with them.
+        obsolete: Files of ``folder`` that go away in the swap.
+    """
+
+    folder: Path
+    stage: Path
+    fresh: bool
+    files: list[Path] = field(default_factory=list)
+    copies: set[Path] = field(default_factory=set)
+    obsolete: list[Path] = field(default_factory=list)
+
+    def new(self, file: Path, *, copy: bool = False) -> Path:
+        """Where to write a staged file.
+
+        Args:
+            file: The file, relative to ``folder``.
+            copy: It will be a copy of a file that stays.
+        """
+        path = self.stage / _NEW / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.files.append(file)
+        if copy:
+            self.copies.add(file)
+        return path
+
+
+def is_stage(path: Path) -> bool:
+    """Whether this is a hidden folder of a save, running or dead."""
+    return path.name.startswith(".") and path.name.endswith(SUFFIX)
+
+
+def stage_of(folder: Path, file: str | None = None) -> Path:
+    """The hidden folder of a save.
+
+    Args:
+        folder: The output folder; with ``file`` the folder the IR lies in.
+        file: Stem of the .xml when a single IR is saved.
+    """
+    if file is not None:
+        return folder / f".{file}{SUFFIX}"
+    return folder / SUFFIX if folder.is_dir() else folder.parent / f".{folder.name}{SUFFIX}"
+
+
+def refuse_leftover(stage: Path, within: Path | None = None) -> None:
+    """Refuse files whose last save died in the middle of the swap.
+
+    Args:
+        stage: The hidden folder to look for.
+        within: Look only at what it holds of this folder, relative to the place.
+
+    Raises:
+        ModelFileError: Files of the place lie in the hidden folder.
+    """
+    old = stage / _OLD if within is None else stage / _OLD / within
+    if _files(old):
+        raise _leftover(stage)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+
+
+def _leftover(stage: Path) -> ModelFileError:
+    place = stage.parent
+    new, old = _files(stage / _NEW), _files(stage / _OLD)
+    if not old:
+        said, hint = "nothing was replaced yet", f"delete {stage}"
+    elif not new:
+        said = "the new files are in place, the old ones were not deleted yet"
+        hint = f"delete {stage} to keep the new files, or move those in {stage / _OLD} back to {place} first"
+    else:
+        said = f"{len(old)} old files were moved aside, {len(new)} new ones not moved in yet"
+        hint = (
+            f"move the files in {stage / _OLD} back to {place} to undo that save, or those in {stage / _NEW} to finish "
+            f"it; then delete {stage}"
+        )
+    return ModelFileError(
+        f"an earlier save was interrupted, or another one is running, in {stage}: {said}", file=stage, hint=hint
+    )
+
+
+def _open(folder: Path, file: str | None) -> Place:
+    stage = stage_of(folder, file)
+    if not stage.parent.is_dir():
+        raise ModelFileError(f"the folder {stage.parent} does not exist", file=folder, hint="make it first")
+    if not os.access(stage.parent, os.W_OK | os.X_OK):
+        raise ModelFileError(f"the folder {stage.parent} cannot be written to", file=folder)
+    try:
+        stage.mkdir()
+    except FileExistsError as error:
+        raise _leftover(stage) from error
+    except OSError as error:
+        raise file_error(error, stage.parent) from error
+    return Place(folder, stage, fresh=not folder.is_dir())
+
+
+@contextmanager
+def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iterator[list[Place]]:
+    """Stage files in the body, swap all of them in at its end.
+
+    Args:
+        folders: The folders, each with the stem of the .xml when a single IR is saved.
+        on_step: Called with a few words before every step that touches the disk.
+
+    Yields:
+        One place for each folder.
+
+    Raises:
+        ModelFileError: A folder is missing or cannot be written to, holds a leftover, or the disk fails. Whatever is
+            raised, in the body too, everything is as it was.
+    """
+    places: list[Place] = []
+    done: list[tuple[Path, Path]] = []
+    made: list[Path] = []
+    try:
+        for folder, file in folders:
+            on_step(f"stage {folder.name}")
+            places.append(_open(folder, file))
+        yield places
+        _sync_staged(places, on_step)
+        _swap(places, done, made, on_step)
+    except BaseException as error:
+        _undo(places, done, made)
+        if isinstance(error, OSError):
+            raise file_error(error, Path(error.filename or places[-1].folder)) from error
+        raise
+    on_step("clean up")
+    for place in places:
+        shutil.rmtree(place.stage, ignore_errors=True)
+
+
+def _sync_staged(places: list[Place], on_step: OnStep) -> None:
+    for place in places:
+        for file in place.files:
+            if place.fresh and file in place.copies:
+                continue
+            on_step(f"sync {file}")
+            sync(place.stage / _NEW / file)
+
+
+def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], on_step: OnStep) -> None:
+    """Move everything; ``done`` and ``made`` grow with what was moved and which folders were made."""
+
+    def move(source: Path, target: Path, what: str) -> None:
+        for folder in reversed([parent for parent in target.parents if not parent.exists()]):
+            folder.mkdir()
+            made.append(folder)
+        on_step(what)
+        os.rename(source, target)
+        done.append((source, target))
+
+    standing = [place for place in places if not place.fresh]
+    entering = [(place, file) for place in standing for file in place.files]
+    leaving = [(place, file) for place, file in entering if os.path.lexists(place.folder / file)]
+    leaving += [(place, file) for place in standing for file in place.obsolete]
+    alone = entering if leaving == entering and [file.suffix for _, file in entering] == [".xml"] else []
+    for place, file in alone:
+        # a single .xml whose .bin stays is never missing: one name replaces the other
+        kept, target = place.stage / _OLD / file, place.folder / file
+        kept.parent.mkdir(parents=True)
+        os.link(target, kept, follow_symlinks=False)
+        on_step(f"new {file} in")
+        os.replace(place.stage / _NEW / file, target)
+        done.append((target, kept))
+    if not alone:
+        for place, file in sorted(leaving, key=lambda item: item[1].suffix != ".xml"):
+            move(place.folder / file, place.stage / _OLD / file, f"old {file} aside")
+        for place, file in sorted(entering, key=lambda item: item[1].suffix == ".xml"):
+            move(place.stage / _NEW / file, place.folder / file, f"new {file} in")
+    for place in places:
+        if place.fresh:
+            move(place.stage / _NEW, place.folder, f"new {place.folder.name} in")
+    changed = {(place.folder / file).parent for place, file in (*leaving, *entering)}
+    for folder in sorted(changed | {place.folder.parent for place in places if place.fresh}):
+        on_step(f"sync {folder.name}")
+        sync(folder)
+
+
+def _undo(places: list[Place], done: list[tuple[Path, Path]], made: list[Path]) -> None:
+    try:
+        for source, target in reversed(done):
+            os.replace(target, source)
+        for folder in reversed(made):
+            shutil.rmtree(folder) if folder.name == _OLD else folder.rmdir()
+    except OSError as error:
+        stage = next((place.stage for place in places if place.stage.exists()), None)
+        raise file_error(error, Path(error.filename or ".")) if stage is None else _leftover(stage) from error
+    for place in places:
+        shutil.rmtree(place.stage, ignore_errors=True)
