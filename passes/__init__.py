@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from ovgraft.passes.drop_dead_inputs import DropDeadInputs
     from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
     from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
+    from ovgraft.passes.fold_draft_argmax import FoldDraftArgmax
     from ovgraft.passes.fuse_attention import FuseAttention
     from ovgraft.passes.gather_sampled_rows import GatherSampledRows
     from ovgraft.passes.move_fc import MoveFc
+    from ovgraft.passes.pack_markov_head import PackMarkovHead
     from ovgraft.passes.paged_attention import PagedAttention
     from ovgraft.passes.per_row_draft import PerRowDraft
     from ovgraft.passes.rename_tensors import RenameTensors
+    from ovgraft.passes.select_markov_computation import SelectMarkovComputation
+    from ovgraft.passes.set_markov_top_k import SetMarkovTopK
     from ovgraft.passes.set_rt_info import SetRtInfo
 
 __all__ = [
@@ -28,12 +32,16 @@ __all__ = [
     "DropDeadInputs",
     "ExposeDraftHidden",
     "ExposeHiddenStates",
+    "FoldDraftArgmax",
     "FuseAttention",
     "GatherSampledRows",
     "MoveFc",
+    "PackMarkovHead",
     "PagedAttention",
     "PerRowDraft",
     "RenameTensors",
+    "SelectMarkovComputation",
+    "SetMarkovTopK",
     "SetRtInfo",
 ]
 
@@ -46,12 +54,16 @@ __getattr__, __dir__ = attach(
         "drop_dead_inputs": ("DropDeadInputs",),
         "expose_draft_hidden": ("ExposeDraftHidden",),
         "expose_hidden_states": ("ExposeHiddenStates",),
+        "fold_draft_argmax": ("FoldDraftArgmax",),
         "fuse_attention": ("FuseAttention",),
         "gather_sampled_rows": ("GatherSampledRows",),
         "move_fc": ("MoveFc",),
+        "pack_markov_head": ("PackMarkovHead",),
         "paged_attention": ("PagedAttention",),
         "per_row_draft": ("PerRowDraft",),
         "rename_tensors": ("RenameTensors",),
+        "select_markov_computation": ("SelectMarkovComputation",),
+        "set_markov_top_k": ("SetMarkovTopK",),
         "set_rt_info": ("SetRtInfo",),
     },
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
-    from ovgraft.pipeline.hooks import Dump, Hook, PassRun, Progress, Reproducer, Timing, Verify
+    from ovgraft.pipeline.hooks import Dump, Hook, PassRun, Progress, Reproducer, Sizes, Timing, Verify
     from ovgraft.pipeline.options import OptionInfo, describe_options
     from ovgraft.pipeline.pipeline import Pipeline, parse
     from ovgraft.pipeline.presets import Preset, list_presets, preset
@@ -30,6 +30,7 @@ __all__ = [
     "Report",
     "Reproducer",
     "Size",
+    "Sizes",
     "Timing",
     "Verify",
     "describe_options",
@@ -45,7 +46,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "hooks": ("Dump", "Hook", "PassRun", "Progress", "Reproducer", "Timing", "Verify"),
+        "hooks": ("Dump", "Hook", "PassRun", "Progress", "Reproducer", "Sizes", "Timing", "Verify"),
         "options": ("OptionInfo", "describe_options"),
         "pipeline": ("Pipeline", "parse"),
         "presets": ("Preset", "list_presets", "preset"),

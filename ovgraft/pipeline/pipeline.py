@@ -71,10 +71,10 @@ class Pipeline:
             dry_run: Put the graft back as it was at the end.
 
         Returns:
-            What happened. To have it after a failure too, call :func:`ovgraft.pipeline.execute`, which raises nothing.
+            What happened. To have it after a failed pass too, call :func:`ovgraft.pipeline.execute`.
 
         Raises:
-            OvgraftError: A pass failed under ``on_error="stop"``; of a class that says why.
+            OvgraftError: A pass failed under ``on_error="stop"``, or a model cannot be read; of a class that says why.
         """
         report = execute(self, graft, on_error=on_error, strict=strict, hooks=hooks, dry_run=dry_run)
         if report.error is not None:

@@ -43,6 +43,22 @@ BUILT_IN: dict[str, tuple[str, str]] = {
         "ovgraft.passes.attach_lm_head:AttachLmHead",
         "Give the draft the target's output layer: last_hidden_state becomes logits.",
     ),
+    "pack-markov-head": (
+        "ovgraft.passes.pack_markov_head:PackMarkovHead",
+        "Build openvino_markov_head_model from a checkpoint and announce it on the draft.",
+    ),
+    "select-markov-computation": (
+        "ovgraft.passes.select_markov_computation:SelectMarkovComputation",
+        "Keep one computation of the Markov head: its outputs, and the inputs they read.",
+    ),
+    "set-markov-top-k": (
+        "ovgraft.passes.set_markov_top_k:SetMarkovTopK",
+        "Change K of the Markov head's scorer.",
+    ),
+    "fold-draft-argmax": (
+        "ovgraft.passes.fold_draft_argmax:FoldDraftArgmax",
+        "Add the output draft_token_ids: the best token of each row of the draft's logits.",
+    ),
     "fuse-attention": (
         "ovgraft.passes.fuse_attention:FuseAttention",
         "Fuse MatMul, scale, mask, Softmax, MatMul back into ScaledDotProductAttention.",

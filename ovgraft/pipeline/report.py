@@ -28,8 +28,8 @@ class Size:
     weight_bytes: int
 
 
-Sizes = Mapping[str, Size]
-"""Package role and IR name, for example ``target/openvino_model``, to size; IRs not loaded yet are absent."""
+SizeTable = Mapping[str, Size]
+"""Package role and IR name, for example ``target/openvino_model``, to size; IRs not read yet are absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class PassRecord:
         edits: What it changed.
         remarks: What it had to say besides.
         error: Why it failed.
-        before: Sizes before it.
-        after: Sizes after it; after a rollback those before it.
+        before: SizeTable before it.
+        after: SizeTable after it; after a rollback those before it.
         dump: Name of what :class:`~ovgraft.pipeline.hooks.Dump` wrote after it.
         seconds: How long it took, hooks included; measured by :class:`~ovgraft.pipeline.hooks.Timing`.
         verify_seconds: The part of it :class:`~ovgraft.pipeline.hooks.Verify` took.
@@ -56,8 +56,8 @@ class PassRecord:
     edits: tuple[Edit, ...] = ()
     remarks: tuple[str, ...] = ()
     error: OvgraftError | None = None
-    before: Sizes = field(default_factory=dict)
-    after: Sizes = field(default_factory=dict)
+    before: SizeTable = field(default_factory=dict)
+    after: SizeTable = field(default_factory=dict)
     dump: str | None = None
     seconds: float | None = field(default=None, compare=False)
     verify_seconds: float | None = field(default=None, compare=False)
@@ -115,13 +115,13 @@ class Report:
         return all(edit.kind == "metadata" for record in self.records for edit in record.edits)
 
     @property
-    def before(self) -> Sizes:
-        """Sizes of every IR when the run first saw it."""
+    def before(self) -> SizeTable:
+        """Size of every IR when it was first measured."""
         return {name: size for record in reversed(self.records) for name, size in record.before.items()}
 
     @property
-    def after(self) -> Sizes:
-        """Sizes at the end."""
+    def after(self) -> SizeTable:
+        """Size of every IR when it was last measured."""
         return {name: size for record in self.records for name, size in record.after.items()}
 
     @property
@@ -161,7 +161,7 @@ def stopped_at(error: OvgraftError, name: str, position: int, ran_before: tuple[
     return error
 
 
-def _size_table(before: Sizes, after: Sizes) -> dict[str, Any]:
+def _size_table(before: SizeTable, after: SizeTable) -> dict[str, Any]:
     """``{"target/openvino_model": {"nodes": [10, 12], "weight_bytes": [512, 512]}}``; null where not loaded."""
     return {
         name: {

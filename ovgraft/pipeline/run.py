@@ -12,7 +12,7 @@ from ovgraft.errors import ContractError, OvgraftError, PassError, PreconditionE
 from ovgraft.passbase import ModelRole
 from ovgraft.pipeline import options
 from ovgraft.pipeline.hooks import Hook, PassRun
-from ovgraft.pipeline.report import PassRecord, Report, Size, Sizes, Status, stopped_at
+from ovgraft.pipeline.report import PassRecord, Report, Status, stopped_at
 from ovgraft.pipeline.validation import validate
 
 if TYPE_CHECKING:
@@ -38,9 +38,15 @@ def execute(
 
     Arguments are those of :meth:`~ovgraft.pipeline.Pipeline.run`. An interrupt rolls the running pass back and passes
     through.
+
+    Raises:
+        ModelFileError: A main IR cannot be read.
     """
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error is one of {', '.join(get_args(OnError))}, got {on_error!r}")
+    for package in _packages(graft).values():
+        if not package.is_checkpoint:
+            _ = package.model  # snapshots hold what has been read
     start = graft.snapshot() if dry_run else None
     try:
         records = _records(pipeline, graft, on_error, strict, hooks)
@@ -62,7 +68,6 @@ def _records(
 ) -> list[PassRecord]:
     records: list[PassRecord] = []
     specs = [options.to_text(item) for item in pipeline]
-    sizes: Sizes = {}
     stopped = False
     for position, item in enumerate(pipeline, 1):
         portable = options.to_text(item, portable=True)
@@ -72,8 +77,7 @@ def _records(
         remaining = ",".join(specs[position - 1 :])
         run = PassRun(position, len(pipeline), item, specs[position - 1], remaining, graft)
         ran_before = tuple(done.spec for done in records if done.status in ("changed", "unchanged"))
-        error, before = _run(run, sizes, strict, hooks, portable, ran_before)
-        sizes = before if error is not None else _sizes(graft)
+        error = _run(run, strict, hooks, portable, ran_before)
         stopped = error is not None and on_error == "stop"
         records.append(
             PassRecord(
@@ -83,8 +87,8 @@ def _records(
                 edits=() if error is not None else tuple(run.context.edits),
                 remarks=tuple(run.context.remarks),
                 error=error,
-                before=before,
-                after=sizes,
+                before=run.before,
+                after=run.after,
                 dump=run.dump,
                 seconds=run.seconds,
                 verify_seconds=run.verify_seconds,
@@ -100,17 +104,15 @@ def _status(run: PassRun, error: OvgraftError | None, stopped: bool) -> Status:
 
 
 def _run(
-    run: PassRun, known: Sizes, strict: bool, hooks: Sequence[Hook], portable: str, ran_before: tuple[str, ...]
-) -> tuple[OvgraftError | None, Sizes]:
-    """One pass; returns its error, when it failed and was rolled back, and the sizes before it."""
-    before = known
+    run: PassRun, strict: bool, hooks: Sequence[Hook], portable: str, ran_before: tuple[str, ...]
+) -> OvgraftError | None:
+    """One pass; returns its error when it failed and was rolled back."""
     try:
         for hook in hooks:
             with _blamed(f"hook {type(hook).__name__}"):
                 hook.before_pass(run)
         with _blamed("this pass"):
             _require(run)
-        before = _sizes(run.graft, known)
         run.snapshot = run.graft.snapshot()
         _apply(run, strict)
         _stamp(run, portable)
@@ -128,10 +130,10 @@ def _run(
                 hook.after_failure(run, error)
             except Exception as trouble:  # must not hide the error it is about
                 run.context.remark(f"hook {type(hook).__name__} failed: {trouble}")
-        return error, before
+        return error
     finally:
         run.snapshot = None
-    return None, before
+    return None
 
 
 @contextlib.contextmanager
@@ -220,18 +222,6 @@ def _models(graft: Graft) -> Iterator[tuple[str, ov.Model]]:
     for role, package in _packages(graft).items():
         for name, model in package.models.items():
             yield f"{role}/{name}", model
-
-
-def _sizes(graft: Graft, known: Sizes | None = None) -> Sizes:
-    """Sizes of all IRs read so far; those in ``known`` are not counted again."""
-    from openvino.op import Constant
-
-    sizes = dict(known or {})
-    for name, model in _models(graft):
-        if name not in sizes:
-            ops = model.get_ops()
-            sizes[name] = Size(len(ops), sum(op.get_byte_size() for op in ops if type(op) is Constant))
-    return sizes
 
 
 def _versions() -> dict[str, str]:

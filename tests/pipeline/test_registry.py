@@ -112,7 +112,7 @@ def test_broken_third_party_pass_breaks_itself_only(site: Path, value: str, code
 
 def test_presets_are_pipelines_of_built_in_passes() -> None:
     presets = list_presets()
-    assert [entry.name for entry in presets][:3] == ["genai", "dflash", "eagle3"]
+    assert {"genai", "dflash", "eagle3"} <= {entry.name for entry in presets}
     for entry in presets:
         assert all(item.name in registry.BUILT_IN for item in spec.read_items(entry.text))
         assert entry.summary.endswith(".")

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as ops
 
 from ovgraft import ir
 from ovgraft.drafts.contract import Key
@@ -31,6 +33,8 @@ from ovgraft.pipeline import (
     Progress,
     Report,
     Reproducer,
+    Size,
+    Sizes,
     Timing,
     Verify,
     execute,
@@ -76,9 +80,7 @@ def test_report_tells_what_each_pass_did(tmp_path: Path) -> None:
     assert report.changed
     assert report.error is None
     assert report.seconds is None
-    size = report.after["target/openvino_model"]
-    assert (size.nodes, size.weight_bytes) == (6, 48)
-    assert report.before == report.after
+    assert report.after == {}
 
 
 def test_report_as_json_is_deterministic_and_names_no_folder(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_report_as_json_is_deterministic_and_names_no_folder(tmp_path: Path) -> 
     documents = []
     for run in ("one", "two"):
         graft = tiny_graft(tmp_path / run)
-        report = execute(pipeline, graft, hooks=[Timing()])
+        report = execute(pipeline, graft, hooks=[Timing(), Sizes()])
         documents.append(json.dumps(report.to_dict()))
         assert report.seconds is not None
         assert report.to_dict(durations=True)["passes"][0]["seconds"] > 0
@@ -156,7 +158,7 @@ def test_passes_after_a_failure_are_reported_as_not_run(tmp_path: Path) -> None:
 
 def test_interrupt_rolls_back_and_passes_through(tmp_path: Path) -> None:
     graft = tiny_graft(tmp_path)
-    assert names(graft) == {"y"}
+    assert names(graft) == {"y"}  # reads the model
     before = state(graft)
     with pytest.raises(KeyboardInterrupt):
         Pipeline([Break(at="interrupt")]).run(graft, on_error="skip")
@@ -175,7 +177,11 @@ def test_errors_of_other_kinds_keep_their_exit_code(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
         Pipeline([Label()]).run(graft)
     assert caught.value.exit_code == 3
-    assert caught.value.pass_name == "label"
+    assert caught.value.pass_name is None
+    graft = tiny_graft(tmp_path / "again", draft=True)
+    with pytest.raises(ModelFileError, match="read-other: ") as caught:
+        Pipeline([Label(), ReadOther(word="broken")]).run(graft)
+    assert caught.value.pass_name == "read-other"
 
 
 def test_pass_that_needs_a_draft_says_so(tmp_path: Path) -> None:
@@ -211,7 +217,7 @@ def test_unknown_on_error_is_refused(tmp_path: Path) -> None:
 
 def test_dry_run_puts_the_graft_back(tmp_path: Path) -> None:
     graft = tiny_graft(tmp_path)
-    assert names(graft) == {"y"}
+    assert names(graft) == {"y"}  # reads the model
     before = state(graft)
     report = Pipeline([Label()]).run(graft, dry_run=True)
     assert report.dry_run
@@ -232,7 +238,7 @@ def test_dry_run_puts_the_graft_back(tmp_path: Path) -> None:
 )
 def test_strict_mode_catches_lies(tmp_path: Path, about: Any, message: str) -> None:
     graft = tiny_graft(tmp_path)
-    assert names(graft) == {"y"}
+    assert names(graft) == {"y"}  # reads the model
     before = state(graft)
     with pytest.raises(ContractError, match=message):
         Pipeline([Lie(about=about)]).run(graft, strict=True)
@@ -247,32 +253,30 @@ def test_strict_mode_believes_the_truth(tmp_path: Path) -> None:
 
 
 def test_strict_mode_tells_reading_a_model_from_changing_it(tmp_path: Path) -> None:
-    graft = tiny_graft(tmp_path / "read", draft=True)
-    [record] = Pipeline([ReadDraft()]).run(graft, strict=True).records
+    [record] = Pipeline([ReadOther()]).run(tiny_graft(tmp_path / "read", draft=True), strict=True).records
     assert record.status == "unchanged"
-    assert graft.draft is not None
-    assert set(graft.draft.models) == {"openvino_model"}
-    graft = tiny_graft(tmp_path / "changed", draft=True)
-    [record] = Pipeline([NeedsDraft()]).run(graft, strict=True).records
-    assert record.status == "changed"
-    graft = tiny_graft(tmp_path / "secretly", draft=True)
-    with pytest.raises(ContractError, match="reports no edit and changed draft/openvino_model"):
-        Pipeline([ReadDraft(flag=True)]).run(graft, strict=True)
-    graft = tiny_graft(tmp_path / "made", draft=True)
+    with pytest.raises(ContractError, match="reports no edit and changed draft/other"):
+        Pipeline([ReadOther(flag=True)]).run(tiny_graft(tmp_path / "marked", draft=True), strict=True)
     with pytest.raises(ContractError, match="reports no edit and changed draft/new"):
-        Pipeline([ReadDraft(word="new")]).run(graft, strict=True)
+        Pipeline([ReadOther(word="new")]).run(tiny_graft(tmp_path / "made", draft=True), strict=True)
 
 
-class ReadDraft(Everything):
-    """Read the draft; with ``flag`` mark it, with another ``word`` add a model of that name."""
+class ReadOther(Everything):
+    """Read another IR of the draft's package; with ``flag`` mark it, with ``word`` add or damage one."""
+
+    name = "read-other"
 
     def apply(self, graft: Graft, ctx: Any) -> None:
         package = graft.package("draft")
+        ov.save_model(tiny_model(), package.xml("other"), compress_to_fp16=False)
+        if self.word == "broken":
+            package.xml("other").with_suffix(".bin").unlink()
+        other = package.get("other")
+        assert other is not None
         if self.flag:
-            ir.set_text(package.model, ("mark",), "1")
-        if self.word != "x":
-            package.add(self.word, tiny_model())
-        assert package.model is not None
+            ir.set_text(other, ("mark",), "1")
+        if self.word == "new":
+            package.add("new", tiny_model())
 
 
 # ---------------------------------------------------------------------------------------------- the record in the model
@@ -348,6 +352,25 @@ def test_timing_includes_the_hooks_after_it(tmp_path: Path) -> None:
     assert first.seconds >= first.verify_seconds > 0
     assert second.verify_seconds is None
     assert report.seconds == pytest.approx(first.seconds + (second.seconds or 0))
+
+
+def test_sizes_of_what_was_there_and_what_came(tmp_path: Path) -> None:
+    pipeline = Pipeline([Grow(), Everything(), Break(), Label(), Grow(count=2)])
+    report = pipeline.run(tiny_graft(tmp_path, draft=True), on_error="skip", hooks=[Sizes()])
+    plain, target, draft = Size(6, 48), "target/openvino_model", "draft/openvino_model"
+    grown = {target: Size(7, 48), draft: plain}
+    assert [record.before for record in report.records] == [{target: plain, draft: plain}, grown, {}, grown, grown]
+    assert [record.after for record in report.records[:3]] == [grown, grown, {}]
+    assert report.to_dict()["models"][target] == {"nodes": [6, 8], "weight_bytes": [48, 48]}
+
+
+class Grow(Everything):
+    """Put one op more behind the target."""
+
+    def apply(self, graft: Graft, ctx: Any) -> None:
+        result = graft.target.model.get_results()[0]
+        result.input(0).replace_source_output(ops.relu(result.input_value(0)).output(0))
+        ctx.note("add", "target", "a Relu")
 
 
 def test_verify_rolls_back_what_changes_numbers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ovgraft.errors import ModelFileError, SpecError
@@ -180,12 +180,14 @@ everything = st.builds(
 pipelines = st.lists(everything | st.builds(Label, to=odd_text), min_size=1, max_size=3).map(Pipeline)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(pipelines)
 def test_text_round_trips(pipeline: Pipeline) -> None:
     assert parse(str(pipeline), lookup) == pipeline
     assert str(parse(str(pipeline), lookup)) == str(pipeline)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(pipelines)
 def test_toml_round_trips(pipeline: Pipeline) -> None:
     written = toml.dumps(pipeline)
@@ -194,6 +196,7 @@ def test_toml_round_trips(pipeline: Pipeline) -> None:
     assert str(toml.loads(written, lookup).pipeline) == str(pipeline)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text(alphabet='everythinglabel{}=,"\\ \n1', max_size=40) | st.text(max_size=30))
 def test_any_text_is_a_pipeline_or_one_error(text: str) -> None:
     error = None
