@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tests import models, support
 from tests.blocks import Given
 
-HIDDEN, HEADS, VOCABULARY = 32, 4, 64
-DRAFT_VOCABULARY, REPEATED = 16, 12
+HIDDEN, HEADS, REPEATED = 32, 4, 12
+VOCABULARY, USED, DRAFT_VOCABULARY = 1024, 64, 256
+"""GenAI takes a Gather for the embedding by its name, or by 1,000 rows or more; prompts draw from the first 64."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Target:
 def copying_target(layers: int, *, annotated: bool = True, seed: int = 0) -> Target:
     """A decoder that repeats the last token of its prompt."""
     random = np.random.default_rng(seed)
-    tokens = np.repeat(random.integers(4, VOCABULARY, (128, 5)), [1, 1, 1, 2, REPEATED], axis=1)
+    tokens = np.repeat(random.integers(4, USED, (128, 5)), [1, 1, 1, 2, REPEATED], axis=1)
     shape = (layers, HIDDEN, VOCABULARY, HEADS, HEADS)
     states = _states(models.tiny_decoder(*shape, seed=seed), layers, tokens)
     table = _fit(states[-1], 12 * (np.eye(VOCABULARY, dtype=np.float32)[tokens.reshape(-1)] - 0.5))
