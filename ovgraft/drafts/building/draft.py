@@ -1,0 +1,246 @@
+"""The IR of a draft, from its spec and tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import openvino as ov
+
+from ovgraft.drafts.building.attention import BlockMasks, Inputs, attend
+from ovgraft.drafts.building.cache import Cache
+from ovgraft.drafts.building.convolution import BlockRows, DynamicConvolution, PackedRows, Rows
+from ovgraft.drafts.building.graph import Scope, ints, scalar
+from ovgraft.drafts.building.rotary import LENGTH_DEPENDENT, rotary
+from ovgraft.drafts.checkpoint import Checkpoint
+from ovgraft.drafts.contract import Key, Port
+from ovgraft.drafts.per_row import RowAttention, RowKinds
+from ovgraft.drafts.spec import Backbone, DraftSpec, Family
+from ovgraft.drafts.tensors import D2T, EMBEDDING, LM_HEAD, MASK_EMBEDDING
+from ovgraft.errors import PreconditionError
+from ovgraft.ir import make_parameter, make_result, opset, set_text
+
+Form = Literal["sdpa", "per-row"]
+SlidingInBlock = Literal["auto", "causal", "bidirectional"]
+
+_SLIDING = "sliding_attention"
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """Inputs of the draft, in the exporter's order."""
+
+    tokens: ov.Node
+    hidden_states: ov.Node
+    position_ids: ov.Node
+    attention_mask: ov.Node
+    beam_idx: ov.Node
+    token_type_ids: ov.Node | None
+
+    def all(self) -> list[ov.Node]:
+        """Those the draft has."""
+        every = (
+            self.tokens,
+            self.hidden_states,
+            self.position_ids,
+            self.attention_mask,
+            self.token_type_ids,
+            self.beam_idx,
+        )
+        return [port for port in every if port is not None]
+
+
+def build_draft(checkpoint: Checkpoint, form: Form = "sdpa", *, sliding_in_block: SlidingInBlock = "auto") -> ov.Model:
+    """Build the backbone of a draft.
+
+    Args:
+        checkpoint: Spec and tensors; the constants look into its mapped files.
+        form: ``sdpa`` has the released exporter's ports and states: ``hidden_states`` holds the context rows and
+            ``inputs_embeds`` the block; ``per-row`` has one row axis for both, told apart by ``token_type_ids``.
+        sliding_in_block: Whether a row of a sliding layer sees later rows of its block; ``auto`` is the spec's word.
+
+    Returns:
+        A stateful model; ``inputs_embeds`` or, with an embedding of its own, ``input_ids`` in; ``last_hidden_state``
+        f32 ``[B, rows, H]`` or, with an output layer of its own, ``logits`` ``[B, rows, Dv]`` (and ``d2t`` when pruned)
+        out. The SDPA form leaves out rows before the first candidate, the per-row form leaves out none.
+
+    Raises:
+        PreconditionError: Form and family do not go together.
+    """
+    spec, backbone = checkpoint.spec, checkpoint.spec.backbone
+    per_row = form == "per-row"
+    if per_row and backbone.rope.type in LENGTH_DEPENDENT:
+        raise PreconditionError(
+            f"rope type '{backbone.rope.type}' depends on the longest sequence of a call",
+            file=checkpoint.path,
+            expected="a rope type that packed requests cannot change for each other",
+            hint="build with --form sdpa",
+        )
+    scope = Scope(checkpoint.weights)
+    ports = _make_ports(spec, per_row)
+    rows = _embed(scope, spec, ports)
+    context = scope.linear(ports.hidden_states.output(0), "fc")
+    context = scope.norm(context, "hidden_norm", backbone.rms_norm_eps)
+    kinds = None
+    lie: Rows = BlockRows()
+    if ports.token_type_ids is not None:
+        kinds = RowKinds(ports.token_type_ids.output(0), ports.attention_mask.output(0))
+        lie = PackedRows(ports.token_type_ids.output(0))
+    cache = Cache(rows, ports.beam_idx.output(0))
+    inputs = Inputs(
+        context, rotary(scope, ports.position_ids.output(0), backbone), cache, ports.attention_mask.output(0), kinds
+    )
+    masks = BlockMasks(ports.attention_mask.output(0), rows)
+    for layer, sees in enumerate(row_attention(backbone, sliding_in_block)):
+        rows = _layer(scope, layer, rows, sees, inputs, masks, lie, backbone)
+    rows = scope.norm(rows, "norm", backbone.rms_norm_eps)
+    offset = spec.candidate_position_offset
+    if offset and not per_row:
+        cut = opset.slice(rows, ints(offset), ints(np.iinfo(np.int64).max), ints(1), ints(1))
+        rows = scope.name(cut, "candidate_rows")
+    results = _results(scope, checkpoint, rows)
+    model = ov.Model(results, cache.assigns, ports.all(), "draft")
+    model.validate_nodes_and_infer_types()
+    _name_the_rest(model)
+    _write_metadata(model, spec, form)
+    return model
+
+
+def row_attention(backbone: Backbone, sliding_in_block: SlidingInBlock = "auto") -> list[RowAttention]:
+    """What a block row of each layer sees."""
+    found = []
+    for kind, causal in zip(backbone.layer_types, backbone.causal, strict=True):
+        sliding = kind == _SLIDING
+        if sliding and sliding_in_block != "auto":
+            causal = sliding_in_block == "causal"
+        found.append(RowAttention((backbone.sliding_window or 0) if sliding else 0, not causal))
+    return found
+
+
+def _make_ports(spec: DraftSpec, per_row: bool) -> _Ports:
+    backbone = spec.backbone
+    width = len(spec.layer_ids) * backbone.target_hidden_size
+    tokens = (
+        make_parameter(Port.INPUT_IDS, "i64", [-1, -1])
+        if spec.own_embedding
+        else make_parameter(Port.INPUTS_EMBEDS, "f32", [-1, -1, backbone.hidden_size])
+    )
+    return _Ports(
+        tokens,
+        make_parameter(Port.HIDDEN_STATES, "f32", [-1, -1, width]),
+        make_parameter(Port.POSITION_IDS, "i64", [-1, -1]),
+        make_parameter(Port.ATTENTION_MASK, "i64", [-1, -1]),
+        make_parameter(Port.BEAM_IDX, "i32", [-1]),
+        make_parameter(Port.TOKEN_TYPE_IDS, "i64", [-1, -1]) if per_row else None,
+    )
+
+
+def _embed(scope: Scope, spec: DraftSpec, ports: _Ports) -> ov.Output:
+    """Block rows as the first layer takes them."""
+    if not spec.own_embedding:
+        return ports.tokens.output(0)
+    table = scope.weight(EMBEDDING)
+    rows = scope.name(opset.gather(table, ports.tokens, scalar(0)), "embed_tokens/Gather")
+    if spec.own_mask_embedding:
+        is_mask = opset.unsqueeze(opset.equal(ports.tokens, scalar(spec.mask_token_id)), ints(2))
+        rows = scope.name(opset.select(is_mask, scope.weight(MASK_EMBEDDING), rows), "embed_tokens/mask")
+    if spec.input_embedding_scale != 1.0:
+        rows = scope.name(opset.multiply(rows, scope.number(spec.input_embedding_scale)), "embed_tokens/scale")
+    return rows
+
+
+def _layer(
+    scope: Scope,
+    layer: int,
+    rows: ov.Output,
+    sees: RowAttention,
+    inputs: Inputs,
+    masks: BlockMasks,
+    lie: Rows,
+    backbone: Backbone,
+) -> ov.Output:
+    """One decoder layer; formulas in draft-families 1.2 (Qwen3), 1.3 (convolutions) and transformers' Gemma-4."""
+    name, eps = f"layers.{layer}", backbone.rms_norm_eps
+    gemma = backbone.architecture == "gemma4"
+
+    def attention(normed: ov.Output) -> ov.Output:
+        return attend(scope, layer, normed, sees, inputs, masks, backbone)
+
+    def feed_forward(normed: ov.Output) -> ov.Output:
+        return _mlp(scope, f"{name}.mlp", normed, backbone.hidden_act)
+
+    branches = (
+        ("input_layernorm", "post_attention_layernorm" if gemma else None, "attention_conv", attention),
+        (
+            "pre_feedforward_layernorm" if gemma else "post_attention_layernorm",
+            "post_feedforward_layernorm" if gemma else None,
+            "mlp_conv",
+            feed_forward,
+        ),
+    )
+    for count, (before, behind, convolution, branch) in enumerate(branches):
+        normed = scope.norm(rows, f"{name}.{before}", eps)
+        if backbone.convolution is None:
+            out = branch(normed)
+        else:
+            convolve = DynamicConvolution(scope, f"{name}.{convolution}", normed, lie, backbone)
+            out = convolve(branch(convolve(normed, 0)), 1)
+        if behind is not None:
+            out = scope.norm(out, f"{name}.{behind}", eps)
+        rows = scope.name(opset.add(rows, out), f"{name}/Add" if count == 0 else f"{name}/Add_1")
+    if gemma:
+        rows = scope.name(opset.multiply(rows, scope.weight(f"{name}.layer_scalar")), f"{name}/Multiply")
+    return rows
+
+
+def _mlp(scope: Scope, name: str, rows: ov.Output, activation: str) -> ov.Output:
+    gate = scope.linear(rows, f"{name}.gate_proj")
+    active = opset.swish(gate) if activation == "silu" else opset.gelu(gate, "tanh")
+    return scope.linear(opset.multiply(active, scope.linear(rows, f"{name}.up_proj")).output(0), f"{name}.down_proj")
+
+
+def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output) -> list[ov.Node]:
+    spec = checkpoint.spec
+    if not spec.own_lm_head:
+        return [make_result(rows, Port.LAST_HIDDEN_STATE)]
+    logits = opset.matmul(rows, scope.weight(LM_HEAD), False, True)
+    if spec.output_multiplier != 1.0:
+        logits = opset.multiply(logits, scope.number(spec.output_multiplier))
+    cap = spec.final_logit_softcapping
+    if cap is not None:
+        logits = opset.multiply(opset.tanh(opset.divide(logits, scope.number(cap))), scope.number(cap))
+    results = [make_result(scope.name(logits, "lm_head/logits"), Port.LOGITS)]
+    if spec.vocabulary.pruned:
+        table = np.ascontiguousarray(checkpoint.weights.tensor(D2T), np.int64)
+        results.append(make_result(scope.constant(table, D2T), Port.D2T))
+    if spec.head.rank and _head_reads_hidden(spec):
+        results.append(make_result(rows, Port.LAST_HIDDEN_STATE))
+    return results
+
+
+def _head_reads_hidden(spec: DraftSpec) -> bool:
+    return spec.head.type in ("gated", "rnn", "dflash2") or spec.confidence != "none"
+
+
+def _name_the_rest(model: ov.Model) -> None:
+    """Names by place instead of by a process counter, so that equal inputs give equal files."""
+    for place, node in enumerate(model.get_ordered_ops()):
+        if node.get_friendly_name() == node.get_name():
+            node.set_friendly_name(f"{node.get_type_name()}_{place}")
+
+
+def _write_metadata(model: ov.Model, spec: DraftSpec, form: Form) -> None:
+    for path, text in spec.rt_info().items():
+        set_text(model, path, text)
+    applied = spec.own_embedding, spec.own_lm_head
+    if applied[0] and spec.input_embedding_scale != 1.0:
+        set_text(model, Key.INPUT_EMBEDDING_SCALE, "1.0")
+    if applied[1]:
+        for key, path in (("1.0", Key.OUTPUT_MULTIPLIER), ("0", Key.FINAL_LOGIT_SOFTCAPPING)):
+            if path in spec.rt_info():
+                set_text(model, path, key)
+    if form == "per-row":
+        set_text(model, Key.INPUT_LAYOUT, "per_row")
+    elif spec.family is Family.DFLASH and spec.candidate_position_offset == 1 and not applied[1]:
+        set_text(model, Key.DFLASH_MODE, "True")  # the one form that OpenVINO GenAI 2026.4.1 was seen to draft with
