@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ovgraft.passes.annotate_hidden_states import AnnotateHiddenStates
     from ovgraft.passes.attach_embedding import AttachEmbedding
     from ovgraft.passes.attach_lm_head import AttachLmHead
+    from ovgraft.passes.build_draft import BuildDraft
     from ovgraft.passes.drop_dead_inputs import DropDeadInputs
     from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
     from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
@@ -29,6 +30,7 @@ __all__ = [
     "AnnotateHiddenStates",
     "AttachEmbedding",
     "AttachLmHead",
+    "BuildDraft",
     "DropDeadInputs",
     "ExposeDraftHidden",
     "ExposeHiddenStates",
@@ -51,6 +53,7 @@ __getattr__, __dir__ = attach(
         "annotate_hidden_states": ("AnnotateHiddenStates",),
         "attach_embedding": ("AttachEmbedding",),
         "attach_lm_head": ("AttachLmHead",),
+        "build_draft": ("BuildDraft",),
         "drop_dead_inputs": ("DropDeadInputs",),
         "expose_draft_hidden": ("ExposeDraftHidden",),
         "expose_hidden_states": ("ExposeHiddenStates",),

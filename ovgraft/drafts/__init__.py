@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
+    from ovgraft.drafts.building.draft import build_draft
+    from ovgraft.drafts.building.finite import check_finite
     from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
     from ovgraft.drafts.draft_ir import DraftIr, find_input, find_result, read_draft
     from ovgraft.drafts.fc import HiddenStateFc, find_fc
@@ -44,7 +46,9 @@ __all__ = [
     "Source",
     "StoredTensor",
     "WeightSource",
+    "build_draft",
     "check_attached",
+    "check_finite",
     "check_vocabulary",
     "compare_table",
     "drop_name",
@@ -72,6 +76,8 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "building.draft": ("build_draft",),
+        "building.finite": ("check_finite",),
         "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
         "draft_ir": ("DraftIr", "find_input", "find_result", "read_draft"),
         "fc": ("HiddenStateFc", "find_fc"),

@@ -140,6 +140,8 @@ def _family(model: ov.Model, file: Path) -> Family:
         raise PreconditionError("rt_info names two draft families", file=file, found=" and ".join(said))
     if said:
         return cast(Family, said[0])
+    if ir.get_text(model, Key.TARGET_LAYER_IDS) is not None:
+        return "dflash"  # dflash_mode promises a form that OpenVINO GenAI takes; other forms go without
     # An IR without the flag: the two exports share no set of ports.
     inputs = {name for port in model.inputs for name in port.names}
     outputs = {name for port in model.outputs for name in port.names}

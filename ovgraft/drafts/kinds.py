@@ -28,9 +28,11 @@ def model_kind(model: ov.Model) -> ModelKind:
     if outputs & _HEAD_OUTPUTS:
         return "markov head"
     if Port.HIDDEN_STATES in inputs:
+        if any(ir.get_text(model, key) is not None for key in (Key.DFLASH_MODE, Key.TARGET_LAYER_IDS)):
+            return "dflash draft"
         if ir.get_text(model, Key.EAGLE3_MODE) is not None or Port.D2T in outputs:
             return "eagle3 draft"
-        if ir.get_text(model, Key.DFLASH_MODE) is not None or Port.LAST_HIDDEN_STATE in outputs:
+        if Port.LAST_HIDDEN_STATE in outputs:
             return "dflash draft"
         return "other"
     if Port.LOGITS in outputs and inputs & {Port.INPUT_IDS, Port.INPUTS_EMBEDS}:

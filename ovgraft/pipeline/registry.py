@@ -19,6 +19,10 @@ ENTRY_POINT_GROUP = "ovgraft.passes"
 OWN_DISTRIBUTION = "ovgraft"
 
 BUILT_IN: dict[str, tuple[str, str]] = {
+    "build-draft": (
+        "ovgraft.passes.build_draft:BuildDraft",
+        "Build the IR of a draft that is a checkpoint, with weights that stay in its files.",
+    ),
     "annotate-hidden-states": (
         "ovgraft.passes.annotate_hidden_states:AnnotateHiddenStates",
         "Find every decoder layer's output by structure and record it as OpenVINO GenAI reads it.",
