@@ -194,9 +194,9 @@ def _streams(graph: Graph, spans: list[_Span]) -> list[Reason]:
     widths: set[int] = set()
     for value in [value for span in spans for value in (span.branches[0].start, _end(span))]:
         shape = graph.output(*value).get_partial_shape()
-        if shape.rank.is_dynamic or shape[-1].is_dynamic or len(shape) not in (2, 3):
+        if shape.rank.is_dynamic or len(shape) not in (2, 3):
             shapes[value] = str(shape)
-        else:
+        elif shape[-1].is_static:
             widths.add(shape[-1].get_length())
     if shapes:
         value, shape = next(iter(shapes.items()))

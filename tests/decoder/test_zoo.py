@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ovgraft import decoder, ir
+from ovgraft.decoder.to_paged import convert_to_paged
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import StructureError
 from tests import support
@@ -161,3 +162,18 @@ def test_embedding_and_lm_head(zoo: Zoo, name: str) -> None:
 def test_embedding_of_a_vision_language_package(zoo: Zoo, package: str, scale: float | None) -> None:
     found = decoder.read_embedding(ir.read_model(zoo(package) / "openvino_text_embeddings_model.xml"))
     assert (found.vocab_size, found.width, found.scale) == (2048, 64, scale)
+
+
+PAGEABLE = tuple(name for name in support.DECODERS if name != "mamba")
+
+
+@pytest.mark.parametrize("name", PAGEABLE)
+def test_paged_forms_have_the_same_layers(zoo: Zoo, name: str) -> None:
+    model = read(zoo, name)
+    before = decoder.read_decoder(model)
+    text, kinds = decoder.annotation_text(before), [layer.kind for layer in before.layers]
+    convert_to_paged(model, {})
+    after = decoder.read_decoder(model)
+    assert decoder.annotation_text(after) == text
+    assert [layer.kind for layer in after.layers] == kinds
+    assert all(layer.states == () for layer in after.layers)
