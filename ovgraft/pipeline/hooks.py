@@ -114,8 +114,7 @@ class Sizes(Hook):
         earlier = {} if run.snapshot is None else run.snapshot.models
         run.before = _sizes(earlier, self._known)
         rewritten = any(edit.kind != "metadata" for edit in run.context.edits)
-        packages = {"target": run.graft.target, "draft": run.graft.draft}
-        models = {role: package.models for role, package in packages.items() if package is not None}
+        models = {role: package.models for role, package in run.graft.packages.items()}
         run.after = self._known = _sizes(models, {} if rewritten else run.before)
 
 

@@ -44,7 +44,7 @@ def execute(
     """
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error is one of {', '.join(get_args(OnError))}, got {on_error!r}")
-    for package in _packages(graft).values():
+    for package in graft.packages.values():
         if not package.is_checkpoint:
             _ = package.model  # snapshots hold what has been read
     start = graft.snapshot() if dry_run else None
@@ -56,7 +56,7 @@ def execute(
     return Report(
         pipeline=",".join(record.spec for record in records),
         records=tuple(records),
-        models={role: package.path.resolve().name for role, package in _packages(graft).items()},
+        models={role: package.path.resolve().name for role, package in graft.packages.items()},
         strict=strict,
         dry_run=dry_run,
         versions=_versions(),
@@ -183,7 +183,7 @@ def _proof(graft: Graft) -> dict[str, str]:
 
 def _new(graft: Graft, known: Mapping[str, str]) -> list[tuple[ModelRole, str]]:
     """IRs that were read or made since."""
-    packages = _packages(graft).items()
+    packages = graft.packages.items()
     return [(role, name) for role, package in packages for name in package.models if f"{role}/{name}" not in known]
 
 
@@ -211,15 +211,8 @@ def _recorded_in(package: Package) -> list[ov.Model]:
     return list(package.models.values()) if main is None else [main]
 
 
-def _packages(graft: Graft) -> dict[ModelRole, Package]:
-    packages: dict[ModelRole, Package] = {"target": graft.target}
-    if graft.draft is not None:
-        packages["draft"] = graft.draft
-    return packages
-
-
 def _models(graft: Graft) -> Iterator[tuple[str, ov.Model]]:
-    for role, package in _packages(graft).items():
+    for role, package in graft.packages.items():
         for name, model in package.models.items():
             yield f"{role}/{name}", model
 

@@ -24,9 +24,7 @@ def validate(graft: Graft) -> None:
         ValidationError: OpenVINO rejects one; names the node, has OpenVINO's last line as a reason and its whole text
             as the cause.
     """
-    for package in (graft.target, graft.draft):
-        if package is None:
-            continue
+    for package in graft.packages.values():
         for name, model in package.models.items():
             try:
                 model.validate_nodes_and_infer_types()

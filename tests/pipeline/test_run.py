@@ -54,10 +54,9 @@ STAGES: list[tuple[Any, type[OvgraftError]]] = [
 
 def state(graft: Graft) -> dict[str, Any]:
     """All that must not change when a pass fails."""
-    packages = {"target": graft.target, **({"draft": graft.draft} if graft.draft else {})}
     return {
         f"{role}/{name}": ir.fingerprint(model)
-        for role, package in packages.items()
+        for role, package in graft.packages.items()
         for name, model in package.models.items()
     }
 
