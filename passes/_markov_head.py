@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def find_head(graft: Graft) -> tuple[ModelRole, ov.Model]:
-    """The head beside the draft, else beside the one model given, else that model itself.
+    """The one model given when it is a head; else the head beside the draft, or beside the one model given.
 
     Raises:
         PreconditionError: There is no head.
     """
-    roles: tuple[ModelRole, ...] = ("target",) if graft.draft is None else ("draft", "target")
-    for role in roles:
-        package = graft.package(role)
-        head = package.get(FileName.MARKOV_HEAD)
-        if head is not None:
-            return role, head
     if graft.draft is None:
         main = graft.target.get(graft.target.main_name)
         if main is not None and markov.present_computations(main):
             return "target", main
-    where = graft.draft or graft.target
+    roles: tuple[ModelRole, ...] = ("target",) if graft.draft is None else ("draft", "target")
+    for role in roles:
+        head = graft.package(role).get(FileName.MARKOV_HEAD)
+        if head is not None:
+            return role, head
     raise PreconditionError(
-        f"no {FileName.MARKOV_HEAD}.xml", file=where.path, hint="pack-markov-head builds one from a checkpoint"
+        f"no {FileName.MARKOV_HEAD}.xml",
+        file=(graft.draft or graft.target).path,
+        hint="pack-markov-head builds one from a checkpoint",
     )

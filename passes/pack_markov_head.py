@@ -39,7 +39,9 @@ class PackMarkovHead(Pass):
     checkpoint: str | None = option(
         None, "checkpoint folder; the draft itself when it is one", example="drafts/dspark", path=True
     )
-    top_k: int | None = option(None, "candidates the scorer keeps per row; min(64, draft vocabulary) when not given")
+    top_k: int | None = option(
+        None, "candidates the scorer keeps per row; the checkpoint's own number, else min(64, draft vocabulary)"
+    )
     precision: Literal["checkpoint", "f16", "f32"] = option("checkpoint", "what the weights are stored in")
     confidence: bool = option(False, "add the confidence head as a third computation")
 
@@ -56,7 +58,8 @@ class PackMarkovHead(Pass):
         for warning in checkpoint.spec.warnings:
             ctx.remark(str(warning))
         weights = markov.read_head_weights(checkpoint).converted(self.precision)
-        head = markov.build_head(weights, top_k=self.top_k, confidence=self.confidence)
+        top_k = checkpoint.spec.head.top_k if self.top_k is None else self.top_k
+        head = markov.build_head(weights, top_k=top_k, confidence=self.confidence)
         record = {"checkpoint": said, "digest": markov.head_digest(checkpoint)}
         ir.set_text(head, markov.HEAD_SOURCE, json.dumps(record, sort_keys=True))
         backbone = package.get(package.main_name)
@@ -66,9 +69,9 @@ class PackMarkovHead(Pass):
             package.add(FileName.MARKOV_HEAD, head)
             facts = markov.read_facts(head)
             kind = weights.w1.dtype.name if self.precision == "checkpoint" else self.precision
-            top_k = f", top-k {facts.top_k}" if facts.top_k else ""
+            kept = f", top-k {facts.top_k}" if facts.top_k else ""
             text = f"{FileName.MARKOV_HEAD}: {facts.type} head of rank {facts.rank} over {facts.vocab_size} tokens"
-            ctx.note("add", "draft", f"{text}, {kind}{top_k}: {', '.join(markov.present_computations(head))}")
+            ctx.note("add", "draft", f"{text}, {kind}{kept}: {', '.join(markov.present_computations(head))}")
         else:
             difference = ir.same_structure(there, head)
             if difference is not None:

@@ -64,10 +64,12 @@ def best_token(logits: ov.Output, d2t: NDArray[np.int64] | None, names: NameSpac
     places = give(opset.select(give(opset.equal(logits, best), "is_best"), ids, past_the_end), "places")
     place = give(opset.reduce_min(places, last, keep_dims=False), "place")
 
-    # a maximum may pass over NaN, so ask for it; `x == x` could be folded away
+    # CPU's ReduceMax passes over NaN and gives the lowest finite value for a row of -inf, which no place holds
     finite = give(opset.is_finite(give(opset.squeeze(best, last), "best_value")), "is_finite")
     has_nan = give(opset.reduce_logical_or(give(opset.is_nan(logits), "is_nan"), last, keep_dims=False), "has_nan")
-    valid = give(opset.logical_and(finite, give(opset.logical_not(has_nan), "has_no_nan")), "is_valid")
+    found = give(opset.less(place, past_the_end), "is_found")
+    number = give(opset.logical_and(finite, give(opset.logical_not(has_nan), "has_no_nan")), "is_number")
+    valid = give(opset.logical_and(number, found), "is_valid")
     tokens = np.arange(width) if d2t is None else target_ids(d2t)
     token = give(opset.convert(place, ov.Type.i64), "draft_id")
     if d2t is not None:

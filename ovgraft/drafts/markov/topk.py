@@ -28,7 +28,8 @@ def exact_top_k(rows: ov.Output, k: ov.Output) -> tuple[ov.Output, ov.Output]:
     """Add the ops.
 
     -inf is a value like any other: a row with fewer than K finite ones is filled up with its lowest other ids. What a
-    row with NaN gives is unspecified, but its ids are in range.
+    row with NaN gives is unspecified, but its ids are in range. The lowest finite f32 counts as -inf in step 1, because
+    CPU's ReduceMax gives no less; ReduceMin of +inf is as wrong, hence the TopK where a minimum would do.
 
     Args:
         rows: f32 ``[R, V]``, V static.
@@ -75,7 +76,7 @@ def _ordered(values: ov.Output, k: ov.Output) -> tuple[ov.Output, ov.Output]:
     """The K best of ``[R, N]`` by value, then by lower place: values ``[R, K]`` and places i32 ``[R, K]``."""
     best = opset.topk(values, k, 1, "max", "index", index_element_type="i32")
     found, found_places = best.outputs()  # by rising place
-    threshold = opset.reduce_min(found, _i64([1]), keep_dims=True)
+    threshold = opset.topk(found, _i64(1), 1, "min", "value", index_element_type="i32").output(0)
 
     # Falling numbers, so that the largest K of them are the lowest places. i32, because an inference precision below
     # f32 would round them.

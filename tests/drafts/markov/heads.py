@@ -84,7 +84,7 @@ class Blocks:
     hidden: Array | None
 
     @property
-    def given(self) -> tuple[Any, ...]:
+    def given(self) -> tuple[Array, Array, Array, Array | None]:
         return self.logits, self.anchors, self.begins, self.hidden
 
     def block(self, index: int) -> Blocks:

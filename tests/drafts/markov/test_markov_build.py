@@ -87,10 +87,9 @@ def test_dense_step_equals_the_formula(head: HeadType, draft_vocab: int | None, 
     wanted, wanted_state = weights.reference().step(previous, hidden, state)
     tolerance = 2e-5 if precision == "f32" else 0.2
     np.testing.assert_allclose(bias, wanted, atol=tolerance)
-    if head is HeadType.RNN:
+    assert (head is HeadType.RNN) == (next_state is not None)
+    if next_state is not None:
         np.testing.assert_allclose(next_state, wanted_state, atol=tolerance)
-    else:
-        assert next_state is None
     if weights.d2t is not None:
         outside = np.setdiff1d(np.arange(VOCABULARY), reference.target_ids(weights.d2t))
         assert (bias[:, outside] == 0).all()

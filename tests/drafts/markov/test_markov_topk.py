@@ -86,6 +86,19 @@ def test_ties_across_block_borders() -> None:
         check(rows, k)
 
 
+def test_the_lowest_finite_value() -> None:
+    """Masks made with finfo.min; mixed with -inf they count as equal where whole blocks have nothing better."""
+    lowest = np.finfo(np.float32).min
+    rows = awkward_rows(6400)[:3]
+    rows[0, rows[0] < 0] = lowest
+    rows[1, 20:] = lowest
+    rows[2] = lowest
+    for k in (1, 16, 64):
+        check(rows, k)
+    check(np.full((1, 97), np.inf), 5)
+    check(np.full((1, 6400), np.inf), 64)
+
+
 def test_order_does_not_depend_on_the_inference_precision() -> None:
     check(awkward_rows(6400), 16, precision="bf16")
 
