@@ -8,7 +8,7 @@ from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
     from ovgraft.checks.alone import RunReport, run_alone
-    from ovgraft.checks.compare import Comparison, OutputDifference, compare
+    from ovgraft.checks.comparison import Comparison, OutputDifference, compare
     from ovgraft.checks.grafts import Verification, compare_grafts, graft_of
     from ovgraft.checks.run import PARITY, Runner
     from ovgraft.checks.tolerances import Tolerances
@@ -31,7 +31,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "alone": ("RunReport", "run_alone"),
-        "compare": ("Comparison", "OutputDifference", "compare"),
+        "comparison": ("Comparison", "OutputDifference", "compare"),
         "grafts": ("Verification", "compare_grafts", "graft_of"),
         "run": ("PARITY", "Runner"),
         "tolerances": ("Tolerances",),

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from ovgraft.checks.compare import STEPS
+from ovgraft.checks.comparison import STEPS
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
 from ovgraft.checks.run import PARITY, Runner
 
@@ -88,8 +88,7 @@ def run_alone(
         config: Compile properties.
 
     Raises:
-        PreconditionError: Nothing tells what an input should hold.
-        MismatchError: It does not compile or run.
+        MismatchError: Nothing tells what an input should hold, or it does not compile or run.
     """
     maker = None if inputs is not None else FeedMaker([model], seed)
     calls = (Call("call", 0, 0),) if maker is None else calls_of(maker.kind, maker.stateful, steps)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
 from ovgraft.checks.run import PARITY, Runner
 from ovgraft.checks.tolerances import Tolerances
-from ovgraft.errors import PreconditionError
+from ovgraft.errors import MismatchError
 
 Array = NDArray[Any]
 
@@ -141,13 +141,12 @@ def compare(
         config: Compile properties of both.
 
     Raises:
-        PreconditionError: They read different things, or have no output in common.
-        MismatchError: One does not compile or run.
+        MismatchError: They read different things, or have no output in common, or one does not compile or run.
     """
     runners = [Runner(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B"))]
     names = shared_outputs(runners[0].outputs, runners[1].outputs)
     if not names:
-        raise PreconditionError(
+        raise MismatchError(
             "no output in common", expected=", ".join(runners[0].outputs), found=", ".join(runners[1].outputs)
         )
     maker = FeedMaker([a, b], seed)

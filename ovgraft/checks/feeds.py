@@ -18,7 +18,7 @@ from ovgraft.checks.head_feeds import head_value
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.kinds import ModelKind, model_kind
-from ovgraft.errors import PreconditionError, Reason, StructureError
+from ovgraft.errors import MismatchError, Reason, StructureError
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -88,7 +88,7 @@ class FeedMaker:
         seed: Of the random numbers. Each port has a stream of its own, so that one more port moves no other's values.
 
     Raises:
-        PreconditionError: The models read different things, so that no inputs mean the same to both.
+        MismatchError: The models read different things, so that no inputs mean the same to both.
     """
 
     def __init__(self, models: Sequence[ov.Model], seed: int = 0) -> None:
@@ -137,7 +137,8 @@ class FeedMaker:
             case Port.POSITION_IDS:
                 # multimodal rotary embeddings have 3 or 4 equal rows of positions in front
                 wanted = (*(None for _ in range(len(shape) - 2)), _BATCH, total - call.past)
-                return np.broadcast_to(np.arange(call.past, total), _fit(name, shape, wanted))
+                sizes = _fit(name, shape, wanted)
+                return np.broadcast_to(np.arange(call.past, call.past + sizes[-1]), sizes)
             case Port.BEAM_IDX:
                 return np.arange(_BATCH)
             case Port.TOKEN_TYPE_IDS:
@@ -191,7 +192,7 @@ def _merged(models: Sequence[ov.Model]) -> tuple[dict[str, ov.Output], tuple[str
         said = " and ".join(map(str, sorted(widths)))
         reasons.append(Reason("input-shape", f"{Port.HIDDEN_STATES} has width {said}"))
     if reasons:
-        raise PreconditionError("the models read different things", reasons=tuple(reasons))
+        raise MismatchError("the models read different things", reasons=tuple(reasons))
     return ports, tuple(name for name in ports if any(name not in names for names in every))
 
 
@@ -200,7 +201,7 @@ def _fit(name: str, shape: ov.PartialShape, wanted: Sequence[int | None]) -> tup
     if shape.rank.is_dynamic:
         return tuple(1 if size is None else size for size in wanted)
     if len(shape) != len(wanted):
-        raise PreconditionError(
+        raise MismatchError(
             f"input {name} has a rank that no recipe knows",
             expected=f"{len(wanted)} dimensions",
             found=str(shape),
@@ -208,7 +209,7 @@ def _fit(name: str, shape: ov.PartialShape, wanted: Sequence[int | None]) -> tup
         )
     sizes = [dim.get_length() if dim.is_static else size for dim, size in zip(shape, wanted, strict=True)]
     if None in sizes:
-        raise PreconditionError(
+        raise MismatchError(
             f"nothing tells how wide input {name} is", found=str(shape), hint="give the inputs with --inputs FILE.npz"
         )
     return tuple(size for size in sizes if size is not None)
@@ -218,7 +219,7 @@ def _anything(name: str, port: ov.Output, rows: int, random: np.random.Generator
     """A port no recipe knows: one batch, some rows, zeros for integers, since those may be indices."""
     shape = port.get_partial_shape()
     if shape.rank.is_dynamic:
-        raise PreconditionError(f"input {name} has no rank", hint="give the inputs with --inputs FILE.npz")
+        raise MismatchError(f"input {name} has no rank", hint="give the inputs with --inputs FILE.npz")
     sizes = [dim.get_length() if dim.is_static else rows if at else _BATCH for at, dim in enumerate(shape)]
     return random.standard_normal(sizes) if port.get_element_type().is_real() else np.zeros(sizes)
 

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 
 from ovgraft import drafts
-from ovgraft.checks.compare import STEPS, Comparison, Tally, compare, shared_outputs
+from ovgraft.checks.comparison import STEPS, Comparison, Tally, compare, shared_outputs
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of, hidden_states_width, vocabulary
 from ovgraft.checks.pair import Pair, find_taps
 from ovgraft.checks.ports import by_name, static_last
@@ -18,7 +18,7 @@ from ovgraft.checks.run import PARITY
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.kinds import model_kind
-from ovgraft.errors import MismatchError, PreconditionError, Reason
+from ovgraft.errors import MismatchError, Reason
 from ovgraft.graft import Graft, Package
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def compare_grafts(
         config: Compile properties.
 
     Raises:
-        PreconditionError: They cannot be compared.
-        MismatchError: A model does not compile or run.
+        MismatchError: They cannot be compared, or a model does not compile or run.
     """
     options: dict[str, Any] = {
         "tolerances": tolerances,
@@ -126,7 +125,8 @@ def compare_grafts(
         notes = () if a.draft is b.draft else ("only one side has a draft; it was not compared",)
         return Verification((compare(a.target.model, b.target.model, subject="target", **options),), notes)
     models = [(a.target.model, b.target.model), (a.draft.model, b.draft.model)]
-    if all(_comparable(*pair) for pair in models):
+    exposing = [Port.LAST_HIDDEN_STATE in by_name(graft.target.model.outputs) for graft in (a, b)]
+    if exposing[0] == exposing[1] and all(_comparable(*pair) for pair in models):
         subjects = ("target", "draft")
         return Verification(
             tuple(compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True))
@@ -158,7 +158,7 @@ def compare_pairs(
     pairs = [Pair(graft, taps, wanted, label, device=device, config=config) for graft, label in ((a, "A"), (b, "B"))]
     names = [name for name in pairs[0].draft_outputs if name in pairs[1].draft_outputs]
     if not names:
-        raise PreconditionError("the drafts have no output in common")
+        raise MismatchError("the drafts have no output in common")
     limits = tolerances or Tolerances()
     ids = _TokenMaker(a, seed)
     tally: Tally | None = None

@@ -19,7 +19,7 @@ from ovgraft.checks.feeds import Call, FeedMaker
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.checks.run import Runner
 from ovgraft.drafts.contract import FileName, Key, Port
-from ovgraft.errors import PreconditionError
+from ovgraft.errors import MismatchError
 
 if TYPE_CHECKING:
     from ovgraft.graft import Graft, Package
@@ -43,7 +43,7 @@ def find_taps(grafts: Sequence[Graft]) -> Taps:
     """The layers a graft's record names, else the draft's metadata, else the Eagle-3 default.
 
     Raises:
-        PreconditionError: Nothing tells.
+        MismatchError: Nothing tells.
     """
     for graft in grafts:
         record = drafts.read_record(graft.target.model, Key.EXPOSED, graft.target.path)
@@ -54,7 +54,7 @@ def find_taps(grafts: Sequence[Graft]) -> Taps:
         return Taps(draft.target_layer_ids)
     count = len(decoder.read_decoder(grafts[0].target.model).layers)
     if count < _EAGLE3_LEAST_LAYERS:
-        raise PreconditionError("nothing tells which layers the draft reads", file=draft.file)
+        raise MismatchError("nothing tells which layers the draft reads", file=draft.file)
     return Taps((2, count // 2, count - 3))
 
 
@@ -72,8 +72,7 @@ class Pair:
         **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
 
     Raises:
-        PreconditionError: The target's states do not fit the draft's input.
-        MismatchError: A model does not compile.
+        MismatchError: The target's states do not fit the draft's input, or a model does not compile.
     """
 
     def __init__(self, graft: Graft, taps: Taps, wanted: Sequence[str], label: str, **compile: Any) -> None:
@@ -154,7 +153,7 @@ class Pair:
     def _check_width(self, exposed: ov.Output | None) -> None:
         gives, takes = None if exposed is None else static_last(exposed), self._facts.hidden_width
         if gives is not None and takes is not None and gives != takes:
-            raise PreconditionError(
+            raise MismatchError(
                 f"{self._label}: the target's states do not fit the draft",
                 expected=f"last_hidden_state of width {takes}",
                 found=gives,

@@ -16,14 +16,16 @@ from ovgraft.cli.opening import open_graft
 from ovgraft.cli.records import graft_record, run_record, write_report
 from ovgraft.cli.report_table import report_lines
 from ovgraft.errors import ModelFileError, OvgraftError, SpecError
-from ovgraft.inspection.layout import Cell, Line
+from ovgraft.inspection.layout import Line
 from ovgraft.pipeline import toml
+from ovgraft.saving import GRAFT_FILE
 
 if TYPE_CHECKING:
     from ovgraft.checks import Verification
     from ovgraft.graft import Graft, Snapshot
     from ovgraft.passbase import Pass
     from ovgraft.pipeline import Hook, PassRun, Pipeline, Report
+    from ovgraft.saving import Saved
 
 OnError = Literal["stop", "skip"]
 When = Literal["none", "end", "each"]
@@ -78,11 +80,10 @@ def apply(console: Console, request: Request) -> None:
         say("opening the models")
         graft = open_models(request)
         report, verification, error = run(graft, plan, request, say)
+        saved = None
         if error is None and not request.dry_run:
-            say("writing")
-            save(graft, report, request)
-    written = error is None and not request.dry_run
-    record = run_record(report, verification, graft, request.output, written=written)
+            saved = save(graft, report, request, say)
+    record = run_record(report, verification, graft, request.output, written=saved is not None)
     if request.report is not None:
         write_report(request.report, record)
     if console.json:
@@ -92,7 +93,7 @@ def apply(console: Console, request: Request) -> None:
         console.data(*report_lines(report, verification, console.symbols))
     if error is not None:
         raise error
-    _say_end(console, request, report)
+    console.say(Line((_outcome(request, saved),)))
 
 
 def check_usage(request: Request) -> None:
@@ -147,26 +148,22 @@ def make_plan(request: Request) -> Plan:
 
 
 def check_output(request: Request) -> None:
-    """Refuse a place to write before the work is done; saving checks again.
+    """Refuse the usual mistakes before the work is done; saving checks everything.
 
     Raises:
-        ModelFileError: It exists, is the input, or has no folder to lie in.
+        ModelFileError: OUT exists, is the input, or has no folder to lie in.
     """
     for file in (request.output, request.report):
-        if file is not None and not request.dry_run and not file.absolute().parent.is_dir():
+        if file is not None and not file.absolute().parent.is_dir():
             raise ModelFileError(f"no such folder: {file.absolute().parent}", file=file)
-    output, source = request.output, request.model or request.target
-    if output is None or source is None or request.dry_run:
+    output = request.output
+    if output is None or request.dry_run or not output.exists():
         return
-    if request.draft is None and source.exists() and (source.suffix == ".xml") != (output.suffix == ".xml"):
-        kind = "an .xml" if source.suffix == ".xml" else "a folder"
-        raise ModelFileError(f"the input is {kind}, so OUT must be one too", file=output)
-    if not output.exists():
-        return
-    if any(path is not None and path.exists() and output.samefile(path) for path in (source, request.draft)):
-        raise ModelFileError(f"{output} is the input; say --in-place to replace it", file=output)
-    if not request.force:
-        raise ModelFileError(f"{output} exists; say --force to replace it", file=output)
+    sources = (request.model, request.target, request.draft)
+    if any(source is not None and source.exists() and output.samefile(source) for source in sources):
+        raise ModelFileError(f"{output} is the input", file=output, hint="say --in-place to replace it")
+    if not request.force and not (output.is_dir() and not any(output.iterdir())):
+        raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")
 
 
 def open_models(request: Request) -> Graft:
@@ -184,15 +181,13 @@ def run(
     Returns:
         What happened, the comparison, and why nothing may be written.
     """
-    graft.target.model  # noqa: B018  the snapshot holds what was read before it
-    if graft.draft is not None and not graft.draft.is_checkpoint:
-        graft.draft.model  # noqa: B018
-    start = graft.snapshot()
+    _read_main_models(graft)
+    start = graft.snapshot() if plan.verify == "end" else None
     report = pipeline.execute(
         plan.pipeline, graft, on_error=plan.on_error, strict=plan.strict, hooks=_hooks(plan, request, say)
     )
     report = dataclasses.replace(report, dry_run=request.dry_run)
-    if report.error is not None or plan.verify != "end":
+    if report.error is not None or start is None:
         return report, None, report.error
     say("comparing numbers")
     verification: Verification | None = None
@@ -204,16 +199,36 @@ def run(
     return report, verification, None
 
 
-def save(graft: Graft, report: Report, request: Request) -> None:
-    """Write it; with a draft, its record too."""
-    extra = None if graft.draft is None else {"graft.json": graft_record(report, graft)}
-    graft.save(
+def _read_main_models(graft: Graft) -> None:
+    """So that a damaged file is told before any pass runs, and snapshots hold them."""
+    for package in graft.packages.values():
+        if not package.is_checkpoint:
+            package.get(package.main_name)
+
+
+def save(graft: Graft, report: Report, request: Request, say: Say) -> Saved:
+    """Write it; a pair that gets a folder of its own, or lies in one, gets its record too."""
+
+    def record(saved: Saved) -> dict[str, bytes]:
+        return {GRAFT_FILE: graft_record(report, saved)}
+
+    return graft.save(
         request.output,
         force=request.force,
         in_place=request.in_place,
         weights=request.weights,
-        extra_files=extra,
+        extra_files=record if _has_record(graft, report, in_place=request.in_place) else {},
+        on_step=say,
     )
+
+
+def _has_record(graft: Graft, report: Report, *, in_place: bool) -> bool:
+    if graft.draft is None:
+        return False
+    if not in_place:
+        return True
+    home = graft.target.folder.parent
+    return report.changed and all(package.folder == home / role for role, package in graft.packages.items())
 
 
 def _hooks(plan: Plan, request: Request, say: Say) -> list[Hook]:
@@ -221,7 +236,7 @@ def _hooks(plan: Plan, request: Request, say: Say) -> list[Hook]:
         part = f" {what} {done}/{total}" if total else ""
         say(f"pass {run.position}/{run.total} {run.item.name}{part}")
 
-    hooks: list[Hook] = [pipeline.Progress(show), pipeline.Timing()]
+    hooks: list[Hook] = [pipeline.Progress(show), pipeline.Timing(), pipeline.Sizes()]
     if request.reproducer is not None:
         hooks.append(pipeline.Reproducer(request.reproducer))
     if request.dump_dir is not None:
@@ -237,10 +252,11 @@ def _compare(before: Snapshot, after: Graft) -> Verification:
     return checks.compare_grafts(checks.graft_of(before, after), after)
 
 
-def _say_end(console: Console, request: Request, report: Report) -> None:
-    if request.dry_run:
-        console.say(Line(("not written", Cell(" (dry run)", "dim"))))
-        return
-    where = "the input" if request.output is None else str(request.output)
-    what = "" if report.changed else ", a copy: nothing changed"
-    console.say(Line((f"wrote {where}{what}",)))
+def _outcome(request: Request, saved: Saved | None) -> str:
+    if saved is None:
+        return "not written: this was a dry run"
+    if not saved.files:
+        return "nothing to write: nothing changed"
+    where = ", ".join(map(str, saved.folders)) if request.output is None else str(request.output)
+    anew = [f"{model.role}/{model.name}" for model in saved.models if model.change == "full"]
+    return f"wrote {where}" + (f" (weights written anew: {', '.join(anew)})" if anew else " (weights as they were)")

@@ -13,7 +13,15 @@ from ovgraft.cli.options import global_options, json_option
 _PATH = click.Path(path_type=Path)
 
 
-@click.command("apply")
+_EXAMPLE = """\b
+Example:
+  ovgraft apply qwen3 --preset genai -o qwen3-annotated
+  ovgraft apply --target qwen3 --draft qwen3_dflash --preset dflash --verify -o grafted
+  ovgraft apply qwen3.xml -p 'expose-hidden-states{layers=1,3,4}' --dry-run
+"""
+
+
+@click.command("apply", epilog=_EXAMPLE)
 @click.argument("model", type=_PATH, required=False)
 @click.option("--target", type=_PATH, metavar="DIR", help="The model that is drafted for.")
 @click.option("--draft", type=_PATH, metavar="DIR", help="Its draft: a package, an .xml, or a checkpoint folder.")
@@ -49,16 +57,10 @@ _PATH = click.Path(path_type=Path)
 @global_options
 @click.pass_obj
 def command(console: Console, /, as_json: bool, **options: Any) -> None:
-    r"""Run passes over a model, or over a target and its draft.
+    """Run passes over a model, or over a target and its draft.
 
     MODEL is an .xml, a package folder, or a folder with target/ and draft/. With a draft, OUT gets target/, draft/ and
     graft.json, the record of what was done. A pass that fails is rolled back and nothing is written.
-
-    \b
-    Example:
-      ovgraft apply qwen3 --preset genai -o qwen3-annotated
-      ovgraft apply --target qwen3 --draft qwen3_dflash --preset dflash --verify -o grafted
-      ovgraft apply qwen3.xml -p 'expose-hidden-states{layers=1,3,4}' --dry-run
     """
     from ovgraft.cli.applying import Request, apply
 

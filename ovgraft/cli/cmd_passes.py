@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 _STARTER = "dflash"
 
 
-@click.command("passes")
+_EXAMPLE = """\b
+Example:
+  ovgraft passes
+  ovgraft passes expose-hidden-states
+  ovgraft passes dflash --format toml > pipeline.toml
+"""
+
+
+@click.command("passes", epilog=_EXAMPLE)
 @click.argument("name", required=False)
 @click.option("--presets", is_flag=True, help="List the ready-made pipelines only.")
 @click.option(
@@ -28,15 +36,9 @@ _STARTER = "dflash"
 @global_options
 @click.pass_obj
 def command(console: Console, /, name: str | None, presets: bool, form: str, as_json: bool) -> None:
-    r"""List the passes, or explain one.
+    """List the passes, or explain one.
 
     NAME is a pass or a preset.
-
-    \b
-    Example:
-      ovgraft passes
-      ovgraft passes expose-hidden-states
-      ovgraft passes dflash --format toml > pipeline.toml
     """
     if form == "toml":
         console.raw(_starter(name or _STARTER))

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from ovgraft.checks import Tolerances
 
 
-@click.command("verify")
+_EXAMPLE = """\b
+Example:
+  ovgraft verify grafted
+  ovgraft verify qwen3 grafted --draft qwen3_dflash --atol 1e-4 --atol logits:1e-3
+"""
+
+
+@click.command("verify", epilog=_EXAMPLE)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path), required=False)
 @click.option("--draft", type=click.Path(path_type=Path), help="The draft of A, when A is a target alone.")
@@ -44,18 +51,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Check that a model runs, or that two give the same numbers.
+    """Check that a model runs, or that two give the same numbers.
 
     A and B are an .xml, a package folder, or a folder with target/ and draft/. With A alone: the digest of the weights
     is checked, and every model is run over a prefill and decode steps. With both, the outputs they have in common are
     compared; where one pair is grafted and the other is not, target and draft are run as one. All runs compute in f32.
 
     Exits with 1 when the answer is no.
-
-    \b
-    Example:
-      ovgraft verify grafted
-      ovgraft verify qwen3 grafted --draft qwen3_dflash --atol 1e-4 --atol logits:1e-3
     """
     from ovgraft.cli.verifying import verify_one, verify_two
 

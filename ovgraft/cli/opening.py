@@ -9,8 +9,7 @@ import ovgraft
 from ovgraft.errors import SpecError
 
 if TYPE_CHECKING:
-    from ovgraft.graft import Graft, Package
-    from ovgraft.passbase import ModelRole
+    from ovgraft.graft import Graft
 
 
 def open_graft(path: Path, draft: Path | None = None) -> Graft:
@@ -31,8 +30,3 @@ def open_graft(path: Path, draft: Path | None = None) -> Graft:
     if draft is not None:
         raise SpecError(f"{path} holds a draft already", hint="leave --draft out")
     return ovgraft.load(target=path / "target", draft=path / "draft")
-
-
-def packages(graft: Graft) -> dict[ModelRole, Package]:
-    """The packages of a graft by role."""
-    return {"target": graft.target} if graft.draft is None else {"target": graft.target, "draft": graft.draft}

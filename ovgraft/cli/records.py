@@ -7,29 +7,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ovgraft import ir
-from ovgraft.cli.opening import packages
-from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 
 if TYPE_CHECKING:
     from ovgraft.checks import Verification
-    from ovgraft.graft import Graft, Package
+    from ovgraft.graft import Graft
     from ovgraft.pipeline import Report
+    from ovgraft.saving import Saved
 
 SCHEMA = 1
 
 
-def graft_record(report: Report, graft: Graft) -> bytes:
-    """The content of ``graft.json``."""
+def graft_record(report: Report, saved: Saved) -> bytes:
+    """The content of ``graft.json``.
+
+    Args:
+        report: What was done.
+        saved: What was written; digests nobody has computed are left out.
+    """
+    digests = {f"{model.role}/{model.name}": model.digest for model in saved.models if model.digest is not None}
     content = {
         "schema": SCHEMA,
         "pipeline": report.pipeline,
         "versions": dict(report.versions),
-        "digests": {role: _digests(package) for role, package in packages(graft).items()},
-        "files": {
-            role: {"folder": role, "models": sorted(package.models)} for role, package in packages(graft).items()
-        },
+        "digests": digests,
+        "files": list(saved.files),
         "report": report.to_dict(),
     }
     return _text(content).encode()
@@ -43,7 +45,7 @@ def run_record(
     content["verification"] = None if verification is None else verification.to_dict()
     content["written"] = written
     content["paths"] = {
-        **{role: str(package.path.resolve()) for role, package in packages(graft).items()},
+        **{role: str(package.path.resolve()) for role, package in graft.packages.items()},
         "output": None if output is None else str(output.resolve()),
     }
     return content
@@ -60,12 +62,6 @@ def write_report(file: Path, record: dict[str, Any]) -> None:
         file.write_text(_text({**record, "time": now}), encoding="utf-8")
     except OSError as error:
         raise ModelFileError(f"the report cannot be written: {error.strerror}", file=file) from error
-
-
-def _digests(package: Package) -> dict[str, str]:
-    """Digests that are known without reading a weight."""
-    known = {name: ir.get_text(model, Key.BIN_DIGEST) for name, model in package.models.items()}
-    return {name: digest for name, digest in sorted(known.items()) if digest is not None}
 
 
 def _text(content: dict[str, Any]) -> str:

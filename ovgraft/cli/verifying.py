@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ovgraft import checks, ir
-from ovgraft.cli.opening import open_graft, packages
-from ovgraft.drafts.contract import FileName, Key
+from ovgraft.cli.opening import open_graft
+from ovgraft.drafts.contract import FileName
 from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
+from ovgraft.ir.reading import verify_digest
 
 if TYPE_CHECKING:
-    import openvino as ov
     from numpy.typing import NDArray
 
     from ovgraft.checks import Comparison, RunReport, Tolerances, Verification
@@ -36,8 +36,9 @@ def verify_one(
     graft = open_graft(path, draft)
     digests = list(_digests(graft, status))
     reports = []
-    for subject, model in _models(graft):
+    for subject, file in _irs(graft):
         status(f"running {subject}")
+        model = ir.read_model(file)
         model.validate_nodes_and_infer_types()
         reports.append(checks.run_alone(model, subject=subject, inputs=inputs, **options))
     good = all(report.good for report in reports)
@@ -84,23 +85,20 @@ def comparison_lines(found: Verification, symbols: Symbols) -> list[Block]:
     return [*blocks, _verdict(text, found.same, found.comparisons[0])]
 
 
-def _models(graft: Graft) -> Iterator[tuple[str, ov.Model]]:
-    for role, package in packages(graft).items():
-        yield role, package.model
-        for name in _SIDE_MODELS:
-            model = package.get(name) if package.kind == "folder" else None
-            if model is not None:
-                yield f"{role} {name}", model
+def _irs(graft: Graft) -> Iterator[tuple[str, Path]]:
+    """Main models, and those side models whose inputs ovgraft knows how to make."""
+    for role, package in graft.packages.items():
+        yield role, package.xml(package.main_name)
+        for name in _SIDE_MODELS if package.kind == "folder" else ():
+            if package.xml(name).is_file():
+                yield f"{role} {name}", package.xml(name)
 
 
 def _digests(graft: Graft, status: Status, prefix: str = "") -> Iterator[dict[str, object]]:
     """Read the weights of every IR that has a digest on record; a wrong one is an error."""
-    for role, package in packages(graft).items():
-        for name, model in package.models.items() or {package.main_name: package.model}.items():
-            status(f"reading the weights of {prefix}{role}")
-            known = ir.get_text(model, Key.BIN_DIGEST)
-            ir.verify_digest(package.xml(name))
-            yield {"model": f"{prefix}{role}", "digest": known}
+    for subject, file in _irs(graft):
+        status(f"reading the weights of {prefix}{subject}")
+        yield {"model": f"{prefix}{subject}", "digest": verify_digest(file)}
 
 
 def _digest_lines(digests: list[dict[str, object]]) -> list[Block]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
-    from ovgraft.inspection.as_text import as_text
+    from ovgraft.inspection.as_text import render_text
     from ovgraft.inspection.collect import collect_model
     from ovgraft.inspection.packages import inspect, is_graft
     from ovgraft.inspection.tree import Inspection, ModelInfo, PackageInfo
 
-__all__ = ["Inspection", "ModelInfo", "PackageInfo", "as_text", "collect_model", "inspect", "is_graft"]
+__all__ = ["Inspection", "ModelInfo", "PackageInfo", "collect_model", "inspect", "is_graft", "render_text"]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "as_text": ("as_text",),
+        "as_text": ("render_text",),
         "collect": ("collect_model",),
         "packages": ("inspect", "is_graft"),
         "tree": ("Inspection", "ModelInfo", "PackageInfo"),

@@ -22,7 +22,7 @@ SHOWN_STATES = 6
 _INDENT = 2
 
 
-def as_text(inspection: Inspection, symbols: Symbols, *, everything: bool = False) -> list[Block]:
+def render_text(inspection: Inspection, symbols: Symbols, *, everything: bool = False) -> list[Block]:
     """The whole inspection.
 
     Args:

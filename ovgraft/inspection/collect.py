@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import TypeVar
@@ -54,7 +55,7 @@ def collect_model(model: ov.Model, name: str) -> ModelInfo:
         outputs=tuple(map(_port, model.outputs)),
         op_counts=dict(Counter(graph.types).most_common()),
         attention=_attention(graph, structure),
-        states=tuple(map(_state, model.get_variables())),
+        states=tuple(sorted(map(_state, model.get_variables()), key=_natural_order)),
         weights=_formats(graph),
         rt_info={"/".join(path): text for path, text in ir.flatten(model).items()},
         why_not=_why_not(model) if kind == "other" else "",
@@ -80,6 +81,12 @@ def _port(port: ov.Output) -> PortInfo:
 def _state(variable: ov.op.util.Variable) -> StateInfo:
     info = variable.info
     return StateInfo(info.variable_id, info.data_type.get_type_name(), str(info.data_shape))
+
+
+def _natural_order(state: StateInfo) -> tuple[tuple[int, int | str], ...]:
+    """``past.2`` before ``past.10``; OpenVINO keeps variables in no order."""
+    parts = re.split(r"(\d+)", state.id)
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 def _layer(graph: ir.Graph, layer: decoder.Layer) -> LayerInfo:

@@ -98,7 +98,7 @@ def _head_problems(models: tuple[ModelInfo, ...]) -> list[str]:
 
 
 def _checkpoint(folder: Path) -> CheckpointInfo:
-    if not (folder / "config.json").is_file():
+    if not drafts.is_checkpoint(folder):
         raise ModelFileError("neither an OpenVINO IR nor a draft checkpoint in this folder", file=folder)
     spec = drafts.read_checkpoint(folder).spec
     facts = tuple(FactInfo(name, value, source) for name, value, source in spec.rows())
