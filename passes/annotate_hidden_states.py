@@ -45,6 +45,9 @@ class AnnotateHiddenStates(Pass):
                 expected=f"{configured} layers, as config.json says",
                 found=f"{count} in the graph",
             )
+        numbers = decoder.numbers_in_names(structure)
+        if None not in numbers and numbers != tuple(range(count)):
+            ctx.remark(f"names number the layers otherwise than the graph orders them: {', '.join(map(str, numbers))}")
         key = list(Key.HIDDEN_STATES_DECODER_LAYERS)
         present = model.has_rt_info(key)
         if present and not self.replace:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         annotation_text,
         check_annotation,
         configured_layer_count,
+        numbers_in_names,
         parse_annotation,
         resolve_annotation,
     )
@@ -77,6 +78,7 @@ __all__ = [
     "fuse",
     "match_port_names",
     "name_new_nodes",
+    "numbers_in_names",
     "parse_annotation",
     "position_problems",
     "read_attention",
@@ -98,6 +100,7 @@ __getattr__, __dir__ = attach(
             "annotation_text",
             "check_annotation",
             "configured_layer_count",
+            "numbers_in_names",
             "parse_annotation",
             "resolve_annotation",
         ),

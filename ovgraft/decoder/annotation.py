@@ -6,6 +6,7 @@ OpenVINO GenAI looks a layer's producer up by friendly name and wants exactly on
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from ovgraft.ir.graph import Graph
 from ovgraft.ir.rtinfo import get_text
 
 _NAME = "/".join(Key.HIDDEN_STATES_DECODER_LAYERS)
+_NUMBER = re.compile(r"(?<![A-Za-z])(?:layers?|blocks?|h)[._]?(\d+)")
 _HINT = "annotate-hidden-states{replace=true} rewrites it"
 
 
@@ -155,6 +157,15 @@ def configured_layer_count(config: Mapping[str, Any]) -> int | None:
                 if isinstance(count, int) and not isinstance(count, bool):
                     return count
     return None
+
+
+def numbers_in_names(decoder: Decoder) -> tuple[int | None, ...]:
+    """The number behind ``layers``, ``h`` or ``blocks`` in the name of each layer's raw output: a second opinion.
+
+    None where the name has no such number. Names are what an exporter chose; the structure does not depend on them.
+    """
+    matches = (_NUMBER.search(layer.output.get_node().get_friendly_name()) for layer in decoder.layers)
+    return tuple(int(match[1]) if match else None for match in matches)
 
 
 def _text(model: ov.Model) -> str:

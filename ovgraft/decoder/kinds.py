@@ -69,7 +69,10 @@ def layer_of_nodes(graph: Graph, entries: Sequence[Value]) -> list[int]:
         elif graph.types[node] == "ShapeOf":
             layers.append(-1)
         else:
-            layers.append(max((layers[producer] for producer, _ in graph.inputs[node]), default=-1))
+            last = -1
+            for producer, _ in graph.inputs[node]:
+                last = max(last, layers[producer])
+            layers.append(last)
     return layers
 
 

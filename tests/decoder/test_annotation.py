@@ -218,3 +218,21 @@ def test_a_name_that_two_nodes_bear(annotated: ov.Model) -> None:
 )
 def test_layer_count_of_a_config(config: dict[str, Any], count: int | None) -> None:
     assert decoder.configured_layer_count(config) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("__module.model.layers.11/aten::add/Add_1", 11),
+        ("__module.transformer.h.0.mlp/aten::add/Add", 0),
+        ("__module.transformer.blocks.3.ffn/aten::add/Add", 3),
+        ("model.layers.self_attn.add1.layer29", 29),
+        ("Add_300", None),
+        ("graph7", None),
+        ("players.4", None),
+    ],
+)
+def test_numbers_in_names(name: str, number: int | None) -> None:
+    model = models.tiny_decoder(layers=1)
+    decoder.read_decoder(model).layers[0].output.get_node().set_friendly_name(name)
+    assert decoder.numbers_in_names(decoder.read_decoder(model)) == (number,)

@@ -138,6 +138,15 @@ def test_a_config_that_counts_otherwise_is_heard(tmp_path: Path) -> None:
     run(package(tmp_path / "right", models.tiny_decoder(), {"num_hidden_layers": 3}))
 
 
+def test_names_that_count_otherwise_are_heard(tmp_path: Path) -> None:
+    model = models.tiny_decoder()
+    for node in model.get_ops():
+        node.set_friendly_name(node.get_friendly_name().replace("layers.1", "layers.7"))
+    context = run(package(tmp_path, model))
+    assert context.remarks == ["names number the layers otherwise than the graph orders them: 0, 7, 2"]
+    assert [edit.kind for edit in context.edits] == ["metadata"]
+
+
 def test_drafts_are_refused(zoo: Callable[[str], Path]) -> None:
     with pytest.raises(StructureError, match="draft model"):
         run(Graft(Package(zoo("qwen3_dflash_draft"))))
