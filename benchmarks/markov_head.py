@@ -58,7 +58,7 @@ def _inference() -> list[measure.Row]:
     begins = np.arange(0, REQUESTS * ROWS + 1, ROWS)
 
     def score(first: int, count: int) -> Call:
-        feeds = {
+        feeds: dict[Any, Array] = {
             Port.DRAFT_LOGITS: logits[first * ROWS : (first + count) * ROWS],
             Port.ANCHOR_TOKEN_IDS: anchors[first : first + count],
             Port.BLOCK_BEGINS: begins[: count + 1],
@@ -89,8 +89,8 @@ def _saving(folder: Path) -> list[measure.Row]:
     safe = measure.run("benchmarks.markov_head:save_safely", source, folder)
     memory = max(cached.peak_mib, safe.peak_mib)
     return [
-        _row("markov head: build and ov.save_model / cp", *(value * 1e3 for value in cached.value), 2.0),
-        _row("markov head: build, safe save / cp, fsync", *(value * 1e3 for value in safe.value), 2.0),
+        _row("markov head: build and ov.save_model / cp", cached.value[0], cached.value[1], 2.0),
+        _row("markov head: build, safe save / cp, fsync", safe.value[0], safe.value[1], 2.0),
         measure.Row(
             "markov head: build and save, private memory",
             f"{memory:.0f} MiB",
@@ -102,7 +102,7 @@ def _saving(folder: Path) -> list[measure.Row]:
 
 
 def save_cached(source: str, folder: str) -> tuple[float, float]:
-    """Seconds to build a head and let OpenVINO save it, and to copy the checkpoint's file."""
+    """Milliseconds to build a head and let OpenVINO save it, and to copy the checkpoint's file."""
     out = Path(folder) / "cached"
 
     def save() -> None:
@@ -141,7 +141,7 @@ def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> tuple[f
             os.sync()  # nobody pays for what the one before left unwritten
             start = time.perf_counter()
             work()
-            taken.append(time.perf_counter() - start)
+            taken.append((time.perf_counter() - start) * 1e3)
     shutil.rmtree(out)
     return min(times[0]), min(times[1])
 
