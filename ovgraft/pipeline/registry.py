@@ -6,12 +6,14 @@ The table is plain data, so that listing the passes imports none of them.
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
+import functools
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ovgraft.errors import SpecError, UnknownPassError
 from ovgraft.passbase import Pass
+from ovgraft.pipeline.entry_points import read_entry_points
 
 ENTRY_POINT_GROUP = "ovgraft.passes"
 """Third parties register ``pass-name = "module:Class"`` here."""
@@ -166,8 +168,7 @@ def did_you_mean(word: str, known: Iterable[str], more: str | None = None) -> st
 
 
 def _third_party() -> tuple[Entry, ...]:
-    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
-    found = {Entry(point.name, point.value, point.dist.name if point.dist else "unknown") for point in points}
+    found = {Entry(*point) for point in read_entry_points(ENTRY_POINT_GROUP)}
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution, entry.location)))
 
 
@@ -178,7 +179,8 @@ def _load(found: Sequence[Entry]) -> type[Pass]:
         raise SpecError(f"pass '{entry.name}' is registered by {owners}", hint="uninstall one of them")
     origin = f"pass '{entry.name}' of distribution '{entry.distribution}' ({entry.location})"
     try:
-        loaded = importlib.metadata.EntryPoint(entry.name, entry.location, ENTRY_POINT_GROUP).load()
+        module, _, attribute = entry.location.partition("[")[0].partition(":")
+        loaded = functools.reduce(getattr, attribute.strip().split("."), importlib.import_module(module.strip()))
     except Exception as error:  # a third-party module may fail in any way
         raise SpecError(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Pass)):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from ovgraft.errors import SpecError, UnknownPassError
 from ovgraft.pipeline import get_pass, list_passes, list_presets, pass_names, preset, registry, spec
+from ovgraft.pipeline.entry_points import read_entry_points
 from tests.support import ROOT
 
 THIRD_PARTY = """
@@ -75,6 +77,22 @@ def test_third_party_pass(site: Path) -> None:
     )
 
 
+def test_entry_points_are_those_of_the_standard_library(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_entry_points("no.such.group") == set()
+    install(site, "shine", {"polish": "shine_g:Polish"})
+    assert read_entry_points(registry.ENTRY_POINT_GROUP) == {("polish", "shine_g:Polish", "shine")}
+    scripts = {
+        (p.name, p.value, p.dist.name) for p in importlib.metadata.entry_points(group="console_scripts") if p.dist
+    }
+    assert read_entry_points("console_scripts") == scripts
+    with zipfile.ZipFile(site / "packed.zip", "w") as archive:
+        archive.writestr("gloss-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: gloss\nVersion: 1.0\n")
+        archive.writestr("gloss-1.0.dist-info/entry_points.txt", "[zipped]\nglossy = a:B\n")
+    assert read_entry_points("zipped") == set()
+    monkeypatch.syspath_prepend(site / "packed.zip")
+    assert read_entry_points("zipped") == {("glossy", "a:B", "gloss")}
+
+
 def test_clash_of_two_distributions_names_both(site: Path) -> None:
     install(site, "shine", {"polish": "shine_b:Polish"}, shine_b=THIRD_PARTY.format(name="polish"))
     install(site, "gloss", {"polish": "gloss_b:Polish", "move-fc": "gloss_b:Polish"})
@@ -133,7 +151,7 @@ def test_listing_and_reading_pipelines_imports_nothing_heavy() -> None:
     code = "from ovgraft.pipeline import *; list_passes(); preset('dflash'); Pipeline('set-rt-info{key=a value=1}')"
     loaded = loaded_after(code)
     assert "ovgraft.passes.set_rt_info" in loaded
-    assert loaded.isdisjoint({"openvino", "onnx", "networkx", "numpy"})
+    assert loaded.isdisjoint({"openvino", "onnx", "networkx", "numpy", "importlib.metadata"})
 
 
 def test_importing_one_pass_imports_no_other() -> None:
