@@ -88,20 +88,24 @@ def run_alone(
         config: Compile properties.
 
     Raises:
+        SpecError: ``inputs`` are not the model's inputs, or there is no such device.
         MismatchError: Nothing tells what an input should hold, or it does not compile or run.
     """
-    maker = None if inputs is not None else FeedMaker([model], seed)
-    calls = (Call("call", 0, 0),) if maker is None else calls_of(maker.kind, maker.stateful, steps)
+    maker = FeedMaker([model], seed)
+    if inputs is not None:
+        maker.check_given(inputs)
+    calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
+    samples = samples if inputs is None else 1
     runner = Runner(model, subject, device=device, config=config)
     found: dict[str, OutputRange] = {}
-    for sample in range(samples if maker else 1):
+    for sample in range(samples):
         runner.reset()
         for call in calls:
-            feeds = maker.feeds(call, sample) if maker else inputs or {}
+            feeds = maker.feeds(call, sample) if inputs is None else inputs
             for name, value in runner.run(feeds).items():
                 found[name] = _seen(found.get(name), name, value, call.label)
     labels = tuple(call.label for call in calls)
-    return RunReport(subject, tuple(found.values()), samples if maker else 1, labels, seed, device)
+    return RunReport(subject, tuple(found.values()), samples, labels, seed, device)
 
 
 def _seen(before: OutputRange | None, name: str, value: Array, call: str) -> OutputRange:

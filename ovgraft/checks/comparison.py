@@ -11,6 +11,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
+from ovgraft.checks.ports import by_name
 from ovgraft.checks.run import PARITY, Runner
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.errors import MismatchError
@@ -141,16 +142,18 @@ def compare(
         config: Compile properties of both.
 
     Raises:
+        SpecError: ``inputs`` are not the models' inputs, or there is no such device.
         MismatchError: They read different things, or have no output in common, or one does not compile or run.
     """
-    runners = [Runner(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B"))]
-    names = shared_outputs(runners[0].outputs, runners[1].outputs)
-    if not names:
-        raise MismatchError(
-            "no output in common", expected=", ".join(runners[0].outputs), found=", ".join(runners[1].outputs)
-        )
     maker = FeedMaker([a, b], seed)
+    if inputs is not None:
+        maker.check_given(inputs)
+    outputs = by_name(a.outputs), by_name(b.outputs)
+    names = shared_outputs(*outputs)
+    if not names:
+        raise MismatchError("no output in common", expected=", ".join(outputs[0]), found=", ".join(outputs[1]))
     calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
+    runners = [Runner(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B"))]
     tally = Tally(names, tolerances or Tolerances())
     for sample in range(samples if inputs is None else 1):
         for runner in runners:
@@ -162,8 +165,8 @@ def compare(
     return Comparison(
         subject,
         tally.differences(),
-        tuple(name for name in runners[0].outputs if name not in names),
-        tuple(name for name in runners[1].outputs if name not in names.values()),
+        tuple(name for name in outputs[0] if name not in names),
+        tuple(name for name in outputs[1] if name not in names.values()),
         maker.unshared,
         samples if inputs is None else 1,
         tuple(call.label for call in calls),

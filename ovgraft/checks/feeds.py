@@ -18,7 +18,7 @@ from ovgraft.checks.head_feeds import head_value
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.kinds import ModelKind, model_kind
-from ovgraft.errors import MismatchError, Reason, StructureError
+from ovgraft.errors import MismatchError, Reason, SpecError, StructureError
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -98,6 +98,21 @@ class FeedMaker:
         self._models = models
         self._seed = seed
         self._vocab_size = min((size for size in map(vocabulary, models) if size), default=2)
+
+    def check_given(self, inputs: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not exactly the inputs.
+
+        Raises:
+            SpecError: A name nobody reads, or an input without a value.
+        """
+        known = {name: port.names for name, port in self.ports.items()}
+        unknown = [name for name in inputs if not any(name in names for names in known.values())]
+        missing = [name for name, names in known.items() if not names & inputs.keys()]
+        listed = f"the inputs are {', '.join(known)}"
+        if unknown:
+            raise SpecError(f"no model reads the given input {', '.join(unknown)}", hint=listed)
+        if missing:
+            raise SpecError(f"no value is given for input {', '.join(missing)}", hint=listed)
 
     def feeds(self, call: Call, sample: int = 0, given: Mapping[str, Array] = MappingProxyType({})) -> Feeds:
         """The inputs of one call, in the element type of the port.

@@ -60,13 +60,9 @@ class Runner:
             Output name -> a copy.
 
         Raises:
-            MismatchError: OpenVINO fails, or an input has no value.
+            MismatchError: OpenVINO fails.
         """
         known = {name: value for name, value in feeds.items() if name in self._inputs}
-        missing = {id(port) for port in self._inputs.values()} - {id(self._inputs[name]) for name in known}
-        if missing:
-            names = sorted(name for name, port in self._inputs.items() if id(port) in missing)
-            raise MismatchError(f"{self._label}: no value for input {', '.join(names)}")
         try:
             self._request.infer(known)
         except RuntimeError as error:
