@@ -18,13 +18,22 @@ from ovgraft.drafts.reading.strict_json import parse_object
 from ovgraft.drafts.reading.vocabulary import check_token_map
 from ovgraft.drafts.reference.rows import target_ids
 from ovgraft.drafts.spec import EMBEDDING_OUTPUT, DraftSpec, Family, Vocabulary
-from ovgraft.drafts.tensors import D2T, EMBEDDING, LM_HEAD, MASK_EMBEDDING, check_tensors
+from ovgraft.drafts.tensors import (
+    D2T,
+    EMBEDDING,
+    LM_HEAD,
+    MARKOV_W2,
+    MASK_EMBEDDING,
+    SUCCESSOR_CODEBOOK,
+    T2D,
+    check_tensors,
+)
 from ovgraft.drafts.weight_source import StoredTensor, WeightSource, open_mask_embedding, open_weights
 from ovgraft.errors import CheckpointError, Reason
 
 CONFIG_FILE = "config.json"
 
-_SIZE = integer(minimum=1)
+_SIZE = integer(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,8 @@ class Checkpoint:
     Attributes:
         path: Its folder.
         spec: What the draft is.
-        weights: Its tensors under canonical names (``drafts.tensors``), in the file's own types.
+        weights: Its tensors under canonical names (``drafts.tensors``), in the file's own types: padding rows are cut
+            off, ``d2t`` and ``t2d`` are there for pruned vocabularies only.
     """
 
     path: Path
@@ -91,6 +101,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     spec = _read_spec(config, form, Found(data, file, stored), weights)
     check_tensors(spec, weights, names, form.file_name)
     vocabulary, warnings = check_token_map(spec.vocabulary, weights)
+    weights = _normal_vocabulary(spec.vocabulary, weights)
     warnings += (*_layer_warnings(spec), *_mask_row_warnings(spec, weights))
     return Checkpoint(folder, replace(spec, vocabulary=vocabulary, warnings=warnings), weights)
 
@@ -118,6 +129,20 @@ def _with_mask_embedding(weights: WeightSource, folder: Path) -> WeightSource:
     width = vector.shape[-1:]
     flat = StoredTensor(MASK_EMBEDDING, vector.dtype, width, vector.file, lambda: vector.read().reshape(width))
     return WeightSource(weights.path, [*(weights.info(name) for name in weights), flat])
+
+
+def _normal_vocabulary(vocabulary: Vocabulary, weights: WeightSource) -> WeightSource:
+    """Without padding rows, and without maps that map nothing."""
+    if vocabulary.pruned:
+        return weights
+    tokens = vocabulary.size
+
+    def cut(tensor: StoredTensor) -> StoredTensor:
+        return replace(tensor, shape=(tokens, *tensor.shape[1:]), read=lambda: tensor.read()[:tokens])
+
+    by_draft_id = (LM_HEAD, MARKOV_W2, SUCCESSOR_CODEBOOK)
+    left = (weights.info(name) for name in weights if name not in (D2T, T2D))
+    return WeightSource(weights.path, [cut(tensor) if tensor.name in by_draft_id else tensor for tensor in left])
 
 
 def _read_spec(config: Config, form: Format, found: Found, weights: WeightSource) -> DraftSpec:
@@ -155,7 +180,7 @@ def _read_spec(config: Config, form: Format, found: Found, weights: WeightSource
         layer_id_convention=form.layer_ids.meaning,
         num_target_layers=layers,
         mask_token_id=config.read("mask_token_id", integer(0, vocabulary.size - 1)),
-        block_size=config.read("block_size", integer(minimum=1 + offset)),
+        block_size=config.read("block_size", integer(1 + offset)),
         candidate_position_offset=offset,
         head=head,
         confidence=read_confidence(config, weights, head, backbone.hidden_size),

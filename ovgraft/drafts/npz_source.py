@@ -1,4 +1,7 @@
-"""numpy archives: members that are stored, not deflated, are mapped in place."""
+"""numpy archives: members that are stored, not deflated, are read from the mapped file.
+
+numpy does not align members inside the archive, so most are copied once when they are read.
+"""
 
 from __future__ import annotations
 

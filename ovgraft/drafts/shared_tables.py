@@ -58,10 +58,10 @@ def compare_table(table: NDArray[Any], target: ov.Output) -> Comparison:
     """Compare a table of the draft with the target's.
 
     An exported IR stores other bytes than the checkpoint it came from, so numbers are compared after the rounding of
-    both storage types. Float tables match when no element is further away than half a spacing of each type: a copy
-    passes in any pair of types, and a fine-tune in the same type moves what it changes by a whole spacing. An integer
-    table matches when it is a possible rounding of the draft's values: at most 1.5 quantization steps away everywhere,
-    0.5 on average. A fine-tune that moved by less passes; the target's own table does not show the difference either.
+    both storage types. Float tables of one type match when they are equal; of two types, when no element is further
+    away than half a spacing of each, while a fine-tune moves what it changes by a whole one. An integer table matches
+    when it is a possible rounding of the draft's values: at most 1.5 quantization steps away everywhere, 0.5 on average.
+    A fine-tune that moved by less passes; the target's own table does not show the difference either.
 
     Args:
         table: ``[rows, H]`` of the draft, in its own type.
@@ -160,7 +160,7 @@ def _compare_floats(table: NDArray[Any], rows: WeightRows) -> Comparison:
         own = table[start : start + _ROWS].astype(np.float32)
         target = rows.read(start, start + len(own))
         error = np.abs(own - target)
-        same = error <= (_spacing(own, table.dtype) + _spacing(target, rows.dtype)) * _HALF
+        same = error <= _rounding(own, table.dtype, target, rows.dtype)
         if rows.dtype == np.float16:
             # Converters clamp to the largest f16, and may flush subnormals to zero.
             limits = np.finfo(np.float16)
@@ -175,6 +175,16 @@ def _compare_floats(table: NDArray[Any], rows: WeightRows) -> Comparison:
         return Comparison(Match.ROUNDED, rows.weight.format, f"at most {largest:.3g} away")
     detail = f"{differing} of {table.size} elements differ, by up to {largest:.3g}"
     return Comparison(Match.DIFFERENT, rows.weight.format, detail)
+
+
+def _rounding(
+    own: NDArray[Any], own_type: np.dtype[Any], target: NDArray[Any], target_type: np.dtype[Any]
+) -> NDArray[Any] | float:
+    """How far two roundings of one number can be apart; equal types round it to the same one."""
+    if own_type == target_type:
+        return 0.0
+    most: NDArray[Any] = (_spacing(own, own_type) + _spacing(target, target_type)) * np.float32(_HALF)
+    return most
 
 
 def _spacing(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

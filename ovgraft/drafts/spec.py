@@ -163,8 +163,8 @@ class Vocabulary:
     Attributes:
         size: V.
         draft_size: Dv, rows of logits that stand for a token; V when the draft is not pruned.
-        lm_head_rows: Rows of the stored output layer and next-token table: ``draft_size``, or more when they are
-            padded; rows from V on stand for no token.
+        lm_head_rows: Rows of the output layer and next-token table in the file: ``draft_size``, or more when they are
+            padded; the padding is not read.
         d2t_sorted: The pruned tokens are in rising order; None for a full vocabulary.
         duplicate_tokens: Draft ids that repeat the token of another; 0 for a full vocabulary.
     """
@@ -205,7 +205,7 @@ class DraftSpec:
         input_embedding_scale: Factor on the raw target embedding rows.
         activation_scale: ``ACTIVATIONS_SCALE_FACTOR`` recommended for f16 inference; None without a recommendation.
         own_embedding: The checkpoint carries an embedding table, ``[V, H]``.
-        own_lm_head: The checkpoint carries an output layer, ``[lm_head_rows, H]``.
+        own_lm_head: The checkpoint carries an output layer, ``[Dv, H]``.
         frozen_copies: Its embedding and output layer are copies of the target's, made before training.
         own_mask_embedding: A vector replaces the embedding row of the mask token.
         backbone: The decoder layers.

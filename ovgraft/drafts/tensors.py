@@ -188,7 +188,7 @@ def _head(spec: DraftSpec) -> dict[str, Expected]:
     expected: dict[str, Expected] = {}
     if spec.head.type is HeadType.DFLASH2:
         expected[PREDECESSOR_CODEBOOK] = Expected((tokens, rank), "vocab_size, selector_rank")
-        expected[SUCCESSOR_CODEBOOK] = Expected((rows, rank), "vocabulary, selector_rank")
+        expected[SUCCESSOR_CODEBOOK] = Expected((rows, rank), "draft vocabulary, selector_rank")
         expected[HIDDEN_PROJECTION] = Expected((rank, width), "selector_rank, hidden_size")
     elif spec.head.type is not HeadType.NONE:
         expected[MARKOV_W1] = Expected((tokens, rank), "vocab_size, markov_rank")

@@ -17,7 +17,8 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _QWEN3_TYPES = ("qwen3", "llama", "qwen2", "qwen3_moe", "mistral", "dflash", "dspark")
 _GEMMA4_TYPES = ("gemma4_text", "gemma4_unified_text")
 
-_SIZE = integer(minimum=1)
+_SIZE = integer(1)
+_MOST_LAYERS = 1024  # what follows lists the tensors of every layer
 _CLASS_NOTE = "default of transformers"
 
 # transformers' Qwen3Config and LlamaConfig; a speculators config leaves out what equals them.
@@ -107,7 +108,7 @@ def read_backbone(config: Config, form: Format, family: Family, weights: WeightS
         )
     hidden_size = read_size(config, form, "backbone.hidden_size")
     heads = read_size(config, form, "backbone.num_attention_heads")
-    layers = read_size(config, form, "backbone.num_hidden_layers")
+    layers = _layers(config, form)
     kv_heads, head_dim = _heads(config, form, heads, hidden_size)
     layer_types, window = _layer_types(config, layers)
     return Backbone(
@@ -136,7 +137,7 @@ def read_backbone(config: Config, form: Format, family: Family, weights: WeightS
 def _read_gemma4(config: Config, form: Format, weights: WeightSource) -> Backbone:
     """DeepSpec's ``Gemma4DSparkModel``: full attention only, the wide heads of Gemma-4's full layers, scale 1."""
     hidden_size = config.read("backbone.hidden_size", _SIZE)
-    layers = config.read("backbone.num_hidden_layers", _SIZE)
+    layers = _layers(config, form)
     heads = config.read("backbone.num_attention_heads", _SIZE)
     head_dim = config.read("backbone.head_dim", _SIZE, "global_head_dim")
     shared = config.read("backbone.shared_key_value", boolean, "attention_k_eq_v")
@@ -169,6 +170,13 @@ def _read_gemma4(config: Config, form: Format, weights: WeightSource) -> Backbon
         attention_scale=1.0,
         shared_key_value=shared,
     )
+
+
+def _layers(config: Config, form: Format) -> int:
+    layers = read_size(config, form, "backbone.num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        config.refuse(config.key_of("num_hidden_layers"), "a draft has few layers", expected=f"at most {_MOST_LAYERS}")
+    return layers
 
 
 def _model_type(config: Config) -> str:
@@ -296,7 +304,8 @@ def _causal(config: Config, form: Format, family: Family, layer_types: tuple[str
 def _convolution(config: Config, hidden_size: int) -> Convolution:
     kernel = config.read("backbone.convolution", _SIZE, "conv_kernel_size")
     group = config.read("backbone.convolution", _SIZE, "conv_group_size")
-    config.record("backbone.convolution", config.file.name, "conv_kernel_size, conv_group_size")
+    keys = f"{config.key_of('conv_kernel_size')}, {config.key_of('conv_group_size')}"
+    config.record("backbone.convolution", config.file.name, keys)
     if hidden_size % group:
         expected = f"a divisor of {hidden_size}"
         config.refuse(

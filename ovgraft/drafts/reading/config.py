@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -12,6 +13,9 @@ from ovgraft.errors import CheckpointError
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+LARGEST = 2**31 - 1
+"""No size, id or count of a draft is larger."""
 
 Parser = Callable[[Any], T]
 """Returns the typed value, or raises ValueError with what was expected."""
@@ -41,7 +45,7 @@ class Config:
         for section in sections:
             nested = data.get(section)
             if nested is not None and not isinstance(nested, dict):
-                raise CheckpointError(f"{section} is not an object", key=section, file=file, found=nested)
+                raise CheckpointError(f"{section} is not an object", key=section, file=file, found=_short(nested))
             self._places.append((f"{section}.", nested or {}))
         self._places.append(("", data))
 
@@ -64,8 +68,8 @@ class Config:
                     f"{found[0][0]} and {key} contradict each other",
                     key=key,
                     file=self.file,
-                    expected=f"{found[0][0]} = {found[0][1]}",
-                    found=value,
+                    expected=f"{found[0][0]} = {_short(found[0][1])}",
+                    found=_short(value),
                 )
         return found[0] if found else None
 
@@ -124,7 +128,7 @@ class Config:
         value: Any = self.data
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        raise CheckpointError(message, key=key, file=self.file, expected=expected, found=repr(value), hint=hint)
+        raise CheckpointError(message, key=key, file=self.file, expected=expected, found=_short(value), hint=hint)
 
     def allow_only(self, section: str, known: Iterable[str]) -> None:
         """Refuse keys of a nested object (or of the top, for ``""``) that nobody here knows the meaning of."""
@@ -145,25 +149,18 @@ class Config:
             result = parse(value)
         except ValueError as error:
             raise CheckpointError(
-                f"{key} has a wrong value", key=key, file=self.file, expected=str(error), found=repr(value)
+                f"{key} has a wrong value", key=key, file=self.file, expected=str(error), found=_short(value)
             ) from None
         self.sources[field] = Source(self.file.name, key, note)
         return result
 
 
-def integer(minimum: int | None = None, maximum: int | None = None) -> Parser[int]:
+def integer(minimum: int, maximum: int = LARGEST) -> Parser[int]:
     """A whole number in ``[minimum, maximum]``."""
-    words = "an integer"
-    if minimum is not None and maximum is not None:
-        words += f" in [{minimum}, {maximum}]"
-    elif minimum is not None:
-        words += f" of at least {minimum}"
 
     def parse(value: Any) -> int:
-        too_small = type(value) is int and minimum is not None and value < minimum
-        too_large = type(value) is int and maximum is not None and value > maximum
-        if type(value) is not int or too_small or too_large:
-            raise ValueError(words)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise ValueError(f"an integer in [{minimum}, {maximum}]")
         return value
 
     return parse
@@ -205,6 +202,11 @@ def choice(*values: str) -> Parser[str]:
 
 def integers(value: Any) -> tuple[int, ...]:
     """A list of whole numbers with at least one entry."""
-    if not isinstance(value, list) or not value or any(type(item) is not int for item in value):
+    if not isinstance(value, list) or not value or any(type(item) is not int or abs(item) > LARGEST for item in value):
         raise ValueError("a list of integers")
     return tuple(value)
+
+
+def _short(value: Any) -> str:
+    """A value of the file for a message; long ones are cut."""
+    return reprlib.repr(value)

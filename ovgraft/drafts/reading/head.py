@@ -8,7 +8,7 @@ from ovgraft.drafts.tensors import CONFIDENCE_WEIGHT, MARKOV_W1
 from ovgraft.drafts.weight_source import WeightSource
 
 _DEFAULT_TOP_K = 64  # the public exporter's; never more than the draft vocabulary
-_RANK = integer(minimum=0)
+_RANK = integer(0)
 
 
 def read_head(config: Config, family: Family, weights: WeightSource, vocabulary: Vocabulary) -> MarkovHead:
@@ -43,7 +43,7 @@ def read_head(config: Config, family: Family, weights: WeightSource, vocabulary:
         config.record("head.rank", weights.path.name, MARKOV_W1, "its shape")
         rank = shape[1]
     else:
-        rank = config.read("head.rank", integer(minimum=1), "markov_rank")
+        rank = config.read("head.rank", integer(1), "markov_rank")
     said_type = config.find("markov_head_type")
     if said_type is not None:
         said = HeadType(config.read("head.type", _head_type, "markov_head_type"))
@@ -110,7 +110,7 @@ def _markov(config: Config, kind: HeadType, rank: int, vocabulary: Vocabulary) -
 
 
 def _read_selector(config: Config, weights: WeightSource, vocabulary: Vocabulary) -> MarkovHead:
-    rank = config.read("head.rank", integer(minimum=1), "selector_rank")
+    rank = config.read("head.rank", integer(1), "selector_rank")
     top_k = config.read("head.top_k", integer(1, vocabulary.draft_size), "selector_top_k")
     config.record("head.type", weights.path.name, "candidate_selector.*", "DFlash-2")
     return MarkovHead(HeadType.DFLASH2, rank, top_k)
