@@ -26,10 +26,10 @@ demo: $(VENV)/.runtime
 	@echo "the grafted pair lies in $(DEMO)/target and $(DEMO)/draft"
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -27,7 +27,6 @@ class Outcome:
         tokens: New tokens per prompt.
         accepted: Draft tokens the target accepted, over all prompts.
         processed: Rows the draft ran, over all prompts.
-        steps: Target calls after the first, counted from what was written and accepted.
     """
 
     tokens: tuple[tuple[int, ...], ...]
@@ -41,9 +40,9 @@ class Outcome:
         return written / (written - self.accepted)
 
 
-def with_tokenizer(folder: Path) -> Path:
+def with_tokenizer(folder: Path, source: Path = TOKENIZER) -> Path:
     """GenAI opens no folder without tokenizer; any will do when ids go in and out."""
-    for path in TOKENIZER.glob("openvino_*tokenizer.*"):
+    for path in source.glob("openvino_*tokenizer.*"):
         shutil.copyfile(path, folder / path.name)
     return folder
 
@@ -64,18 +63,20 @@ def generate(
     new_tokens: int = 40,
     *,
     assistant_tokens: int | None = None,
+    ignore_eos: bool = True,
 ) -> Outcome:
-    """Greedy continuation of every prompt, one by one, end-of-text ignored.
+    """Greedy continuation of every prompt, one by one.
 
     Args:
         pipe: From :func:`pipeline`.
         prompts: Token ids, or texts that go through the chat template.
         new_tokens: How many tokens to write.
         assistant_tokens: Draft tokens per step; None without a draft.
+        ignore_eos: Write on after the end of the text.
     """
     config = genai.GenerationConfig()
     config.max_new_tokens = new_tokens
-    config.ignore_eos = True
+    config.ignore_eos = ignore_eos
     config.do_sample = False
     if assistant_tokens is not None:
         config.num_assistant_tokens = assistant_tokens

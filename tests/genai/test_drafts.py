@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ovgraft
+from tests import agreeing, models
 from tests.genai import runtime
 
 pytestmark = pytest.mark.genai
@@ -36,3 +37,28 @@ def test_exported_dflash_draft_on_annotated_target(
         assert drafted.processed > 0
         if accepts:
             assert drafted.accepted == drafted.processed
+
+
+def test_exported_eagle3_draft_on_annotated_target(zoo: Callable[[str], Path], tmp_path: Path) -> None:
+    draft = zoo("qwen3_12l_eagle3_draft")
+    target = runtime.with_tokenizer(annotated(zoo("qwen3_12l"), draft, tmp_path / "grafted"))
+    alone = runtime.generate(runtime.pipeline(target), PROMPTS)
+    drafted = runtime.generate(runtime.pipeline(target, draft), PROMPTS, assistant_tokens=4)
+    assert drafted.tokens == alone.tokens
+    assert drafted.processed > 0
+
+
+def test_states_of_other_layers_are_accepted_less(tmp_path: Path) -> None:
+    """The control: equal text, fewer accepted tokens, when the draft reads layers it was not made for."""
+    target = agreeing.copying_target(6)
+    folder = runtime.with_tokenizer(models.write_package(target.model, tmp_path / "target"))
+    prompts = target.prompts()
+    outcomes = []
+    for fitted_to in ((1, 3, 4), (4, 3, 1)):
+        draft = agreeing.dflash_draft(target, fitted_to)
+        draft.set_rt_info("1,3,4", ["dflash", "target_layer_ids"])
+        package = models.write_package(draft, tmp_path / f"draft{fitted_to[0]}")
+        outcomes.append(runtime.generate(runtime.pipeline(folder, package), prompts, assistant_tokens=4))
+    right, wrong = outcomes
+    assert right.tokens == wrong.tokens
+    assert right.accepted > 1.1 * wrong.accepted

@@ -1,0 +1,72 @@
+"""Every sample runs as its first lines say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+SAMPLES = ROOT / "samples"
+TESTED_ELSEWHERE = {"04_smollm2_gguf.py"}
+"""tests/genai/test_smollm2.py: it needs the network and a trained draft."""
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    """Standard output of a command that must succeed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=environment)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def cli(*arguments: str | Path) -> str:
+    return run(sys.executable, "-m", "ovgraft", *arguments)
+
+
+def test_every_sample_is_run_here_and_numbered() -> None:
+    names = sorted(path.name for path in SAMPLES.iterdir() if path.suffix in {".py", ".toml"})
+    assert [name[:2] for name in names] == [f"{number:02}" for number in range(1, len(names) + 1)]
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert not [name for name in names if source.count(name) < 1]
+
+
+def test_files_are_small() -> None:
+    sizes = {path: path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()}
+    assert max(sizes.values()) < 2 << 20
+    assert sum(sizes.values()) < 4 << 20
+
+
+def test_python_sample(tmp_path: Path) -> None:
+    said = run(sys.executable, SAMPLES / "01_graft_pair.py", tmp_path / "out")
+    assert "move-fc: changed" in said
+    assert "target outputs: logits[?,?,2048] last_hidden_state[?,?,64]" in said
+    assert (tmp_path / "out" / "draft" / "openvino_model.xml").exists()
+
+
+def test_toml_sample_makes_a_pair_that_a_host_runs(tmp_path: Path) -> None:
+    target, draft = SAMPLES / "pair" / "target", SAMPLES / "pair" / "draft"
+    out = tmp_path / "out"
+    cli("apply", "--target", target, "--draft", draft, "-c", SAMPLES / "02_pipeline.toml", "-o", out)
+    said = run(sys.executable, SAMPLES / "05_own_host.py", out, "--new-tokens", "12", "--candidates", "3")
+    assert len(said.splitlines()[0].split()) == 13
+    assert "tokens per target call" in said
+
+
+@pytest.mark.genai
+def test_genai_sample() -> None:
+    pytest.importorskip("openvino_genai", reason="openvino_genai is not installed: pip install 'ovgraft[genai]'")
+    assert "equal to the target alone: True" in run(sys.executable, SAMPLES / "03_genai_dflash.py")
+
+
+def test_main_job_of_make_demo(tmp_path: Path) -> None:
+    target, draft = SAMPLES / "pair" / "target", SAMPLES / "pair" / "draft"
+    out = tmp_path / "out"
+    cli("apply", "--target", target, "--draft", draft, "--preset", "dflash", "-o", out)
+    assert {path.name for path in out.iterdir()} == {"target", "draft", "graft.json"}
+    assert "last_hidden_state" in cli("inspect", out / "target")
+    assert "logits" in cli("verify", target, out / "target")
