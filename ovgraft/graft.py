@@ -168,13 +168,15 @@ class Package:
 
         return {name: plan_save(model, *self._pristine.get(name, (None, None))) for name, model in self._models.items()}
 
-    def settle(self) -> None:
-        """Take the live IRs for what is on disk; called after an in-place save."""
+    def settle(self, plans: Mapping[str, Plan]) -> None:
+        """Take the live IRs for what is on disk; called after an in-place save by these plans."""
         from ovgraft.ir.save import Source, adopt_rt_info
 
-        for name, model in self._models.items():
-            adopt_rt_info(model, self.xml(name))
-            self._pristine[name] = (model.clone(), Source.of(self.xml(name)))
+        for name, plan in plans.items():
+            xml = self.xml(name)
+            pristine = self._models[name].clone() if plan.change == "full" else self._pristine[name][0]
+            adopt_rt_info(xml, self._models[name], pristine)
+            self._pristine[name] = (pristine, Source.of(xml))
 
 
 def _refuse_leftovers(path: Path, kind: Literal["folder", "xml"]) -> None:

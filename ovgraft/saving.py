@@ -130,7 +130,7 @@ def save(
         saved = Saved(saved.folders, saved.models, _names(places))
     if in_place:
         for job in jobs:
-            job.package.settle()
+            job.package.settle(job.plans)
     return saved
 
 

@@ -1,7 +1,8 @@
-"""Are two models the same graph? Walked in lockstep; the first difference is told in words."""
+"""Are two models the same graph? Compared aspect by aspect; the first difference is told in words."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -40,22 +41,73 @@ def same_structure(a: ov.Model, b: ov.Model, *, after: Journey = "clone") -> str
         None when they are the same, else the first difference.
     """
     nodes_a, nodes_b = a.get_ordered_ops(), b.get_ordered_ops()
-    if after == "save":
-        nodes_b = _in_order_of(nodes_a, nodes_b)
-    twins = {id(node): id(other) for node, other in zip(nodes_a, nodes_b, strict=False)}
-    for i, (node, other) in enumerate(zip(nodes_a, nodes_b, strict=False)):
-        difference = _node_difference(node, other, twins, after)
-        if difference is not None:
-            return f"{node_ref(node)} (#{i}): {difference}"
     if len(nodes_a) != len(nodes_b):
         return f"{len(nodes_a)} ops, not {len(nodes_b)}"
+    if after == "save":
+        nodes_b = _in_order_of(nodes_a, nodes_b)
+    # one list per aspect and side: half the time of going node by node
+    for what, extract in _ASPECTS:
+        found_a, found_b = extract(nodes_a), extract(nodes_b)
+        if found_a == found_b:
+            continue
+        for i, (x, y) in enumerate(zip(found_a, found_b, strict=True)):
+            if x != y and not (after == "save" and _saved_alike(what, nodes_a[i], x, y)):
+                return f"{node_ref(nodes_a[i])} (#{i}): {what} {x}, not {y}"
     for what in ("parameters", "results", "sinks"):
-        ends_a, ends_b = [twins[id(node)] for node in getattr(a, what)], [id(node) for node in getattr(b, what)]
-        if after == "save" and what == "sinks":
-            ends_a, ends_b = sorted(ends_a), sorted(ends_b)
-        if ends_a != ends_b:
+        ends_a, ends_b = _positions(getattr(a, what), nodes_a), _positions(getattr(b, what), nodes_b)
+        if ends_a != ends_b and not (after == "save" and what == "sinks" and sorted(ends_a) == sorted(ends_b)):
             return f"the {what} differ in number or order: {len(ends_a)} and {len(ends_b)}"
+    kinds = [node.get_type_name() for node in nodes_a]
+    for i in [i for i, kind in enumerate(kinds) if kind == "Constant" or kind in WITH_BODY]:
+        difference = _inner_difference(nodes_a[i], nodes_b[i], after)
+        if difference is not None:
+            return f"{node_ref(nodes_a[i])} (#{i}): {difference}"
     return None
+
+
+def _types(nodes: list[ov.Node]) -> list[Any]:
+    return [node.get_type_info() for node in nodes]
+
+
+def _friendly_names(nodes: list[ov.Node]) -> list[Any]:
+    return [node.get_friendly_name() for node in nodes]
+
+
+def _attributes(nodes: list[ov.Node]) -> list[Any]:
+    return [node.get_attributes() for node in nodes]
+
+
+def _edges(nodes: list[ov.Node]) -> list[Any]:
+    index = {id(node): i for i, node in enumerate(nodes)}
+    return [[(index[id(value.get_node())], value.get_index()) for value in node.input_values()] for node in nodes]
+
+
+def _tensor_names(nodes: list[ov.Node]) -> list[Any]:
+    return [
+        node.get_output_tensor(0).names
+        if node.get_output_size() == 1
+        else [output.get_names() for output in node.outputs()]
+        for node in nodes
+    ]
+
+
+def _rt_info(nodes: list[ov.Node]) -> list[Any]:
+    return [node_info(node) for node in nodes]
+
+
+_ASPECTS: tuple[tuple[str, Callable[[list[ov.Node]], list[Any]]], ...] = (
+    ("op type", _types),
+    ("name", _friendly_names),
+    ("attributes", _attributes),
+    ("inputs", _edges),
+    ("tensor names", _tensor_names),
+    ("rt_info", _rt_info),
+)
+
+
+def _positions(ends: list[ov.Node], nodes: list[ov.Node]) -> list[int]:
+    index = {id(node): i for i, node in enumerate(nodes)}
+    return [index[id(node)] for node in ends]
 
 
 def _in_order_of(nodes: list[ov.Node], others: list[ov.Node]) -> list[ov.Node]:
@@ -67,55 +119,30 @@ def _in_order_of(nodes: list[ov.Node], others: list[ov.Node]) -> list[ov.Node]:
     return others
 
 
-def _node_difference(a: ov.Node, b: ov.Node, twins: dict[int, int], after: Journey) -> str | None:
-    info = a.get_type_info()
-    if info != b.get_type_info():
-        return f"op type {_op_type(a)}, not {_op_type(b)}"
-    if a.get_friendly_name() != b.get_friendly_name():
-        return f"the other is called {b.get_friendly_name()!r}"
-    attributes, others = a.get_attributes(), b.get_attributes()
-    if attributes != others:
-        return f"attributes {attributes}, not {others}"
-    if not _same_edges(a.input_values(), b.input_values(), twins):
-        return "fed by other ops"
-    names, other_names = _tensor_names(a), _tensor_names(b)
-    if names != other_names and (after == "clone" or (info.name in _PORTS and not _within(names, other_names))):
-        return f"tensor names {names}, not {other_names}"
-    entries, other_entries = node_info(a), node_info(b)
-    if entries != other_entries and (after == "clone" or _user_data(entries) != _user_data(other_entries)):
-        return f"rt_info {entries}, not {other_entries}"
-    if info.name == "Constant":
-        return None if _same_constant(a, b, after) else "other values"
-    return _body_difference(a, b, after) if info.name in WITH_BODY else None
+def _saved_alike(what: str, node: ov.Node, before: Any, after: Any) -> bool:
+    """Whether a difference is one that saving makes."""
+    if what == "tensor names":
+        return node.get_type_name() not in _PORTS or before <= after
+    if what == "rt_info":
+        return _user_data(before) == _user_data(after)
+    return False
 
 
-def _op_type(node: ov.Node) -> str:
-    info = node.get_type_info()
-    return f"{info.version_id}::{info.name}"
-
-
-def _same_edges(a: list[ov.Output], b: list[ov.Output], twins: dict[int, int]) -> bool:
-    if len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):  # a loop, because all() over a generator takes twice the time
-        if twins.get(id(x.get_node())) != id(y.get_node()) or x.get_index() != y.get_index():
-            return False
-    return True
-
-
-def _tensor_names(node: ov.Node) -> list[set[str]]:
-    size = node.get_output_size()
-    if size == 1:
-        return [node.get_output_tensor(0).names]
-    return [node.get_output_tensor(port).names for port in range(size)]
-
-
-def _within(names: list[set[str]], others: list[set[str]]) -> bool:
-    return len(names) == len(others) and all(some <= more for some, more in zip(names, others, strict=True))
-
-
-def _user_data(entries: dict[str, str]) -> dict[str, Any]:
+def _user_data(entries: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in entries.items() if key.startswith(USER_DATA)}
+
+
+def _inner_difference(a: ov.Node, b: ov.Node, after: Journey) -> str | None:
+    """What a Constant or an op with a body holds."""
+    if a.get_type_name() == "Constant":
+        return None if _same_constant(a, b, after) else "other values"
+    if port_map(a) != port_map(b):
+        return "bodies are connected in another way"
+    for body_a, body_b in zip(bodies(a), bodies(b), strict=True):
+        difference = same_structure(body_a, body_b, after=after)
+        if difference is not None:
+            return f"in its body, {difference}"
+    return None
 
 
 def _same_constant(a: ov.Node, b: ov.Node, after: Journey) -> bool:
@@ -128,13 +155,3 @@ def _same_constant(a: ov.Node, b: ov.Node, after: Journey) -> bool:
     if after == "save" and bytes_a.size == bytes_b.size:
         return np.array_equal(bytes_a[:_END], bytes_b[:_END]) and np.array_equal(bytes_a[-_END:], bytes_b[-_END:])
     return np.array_equal(bytes_a, bytes_b)
-
-
-def _body_difference(a: ov.Node, b: ov.Node, after: Journey) -> str | None:
-    if port_map(a) != port_map(b):
-        return "bodies are connected in another way"
-    for body_a, body_b in zip(bodies(a), bodies(b), strict=True):
-        difference = same_structure(body_a, body_b, after=after)
-        if difference is not None:
-            return f"in its body, {difference}"
-    return None

@@ -14,7 +14,7 @@ from ovgraft.ir.files import file_digest
 from ovgraft.ir.head_sizes import restore_head_sizes
 from ovgraft.ir.rtinfo import get_text
 
-_EXTENT = re.compile(rb'\boffset="(\d+)" size="(\d+)"')
+_EXTENT = re.compile(rb' offset="(\d+)" size="(\d+)"')
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from ovgraft.errors import ModelFileError
 from ovgraft.ir.compare import same_structure
 from ovgraft.ir.files import file_digest, file_error, sync
 from ovgraft.ir.reading import bin_path, read_model
-from ovgraft.ir.rtinfo import flatten, get_text, leaves, set_text
+from ovgraft.ir.rtinfo import delete, flatten, leaves, set_text
 from ovgraft.ir.xmltail import UnexpectedXmlError, read_rt_info, splice_rt_info
 
 Change = Literal["none", "metadata", "full"]
@@ -164,12 +164,16 @@ def _read_back(model: ov.Model, xml: Path) -> None:
         raise ModelFileError(f"{xml.name} does not read back as the model that was saved: {difference}", file=xml)
 
 
-def adopt_rt_info(model: ov.Model, xml: Path) -> None:
-    """Give the live model the entries its file got when it was saved."""
+def adopt_rt_info(xml: Path, *models: ov.Model) -> None:
+    """Give models the model-level entries of the file one of them was saved to."""
     try:
         entries = read_rt_info(xml.read_bytes())
     except UnexpectedXmlError:
         return
-    for path, value in entries.items():
-        if get_text(model, path) != value:
-            set_text(model, path, value)
+    for model in models:
+        known = flatten(model)
+        for path in known.keys() - entries.keys():
+            delete(model, path)
+        for path, value in entries.items():
+            if known.get(path) != value:
+                set_text(model, path, value)

@@ -3,10 +3,11 @@
 New files are written into a hidden folder beside their place, forced to disk and moved in last. Two files cannot be
 renamed as one, so a pair is swapped in the only order in which no moment shows an .xml beside a .bin that is not its
 own: old .xml aside, old .bin aside, new .bin in, new .xml in. With several pairs all old .xml go first and all new ones
-come last, so that no two models of different saves are seen together either. A folder that does not exist yet appears with all its files by one rename.
+come last, so that no two models of different saves are seen together either. A folder that does not exist yet appears
+with all its files by one rename.
 
-A process that dies leaves the hidden folder behind. The next save there, or load of files it had moved, refuses and says
-what lies in it: either set of files may be the wanted one, so nothing is guessed.
+A process that dies leaves the hidden folder behind. The next save there, or load of files it had moved, refuses and
+says what lies in it: either set of files may be the wanted one, so nothing is guessed.
 """
 
 from __future__ import annotations
@@ -162,7 +163,13 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
         if isinstance(error, OSError):
             raise file_error(error, Path(error.filename or places[-1].folder)) from error
         raise
-    on_step("clean up")
+    try:
+        on_step("clean up")
+    finally:
+        _remove_stages(places)
+
+
+def _remove_stages(places: list[Place]) -> None:
     for place in places:
         shutil.rmtree(place.stage, ignore_errors=True)
 
@@ -180,9 +187,10 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
     """Move everything; ``done`` and ``made`` grow with what was moved and which folders were made."""
 
     def move(source: Path, target: Path, what: str) -> None:
-        for folder in reversed([parent for parent in target.parents if not parent.exists()]):
+        absent = [parent for parent in target.parents if not parent.exists()]
+        made.extend(absent)
+        for folder in reversed(absent):
             folder.mkdir()
-            made.append(folder)
         on_step(what)
         os.rename(source, target)
         done.append((source, target))
@@ -218,10 +226,9 @@ def _undo(places: list[Place], done: list[tuple[Path, Path]], made: list[Path]) 
     try:
         for source, target in reversed(done):
             os.replace(target, source)
-        for folder in reversed(made):
-            shutil.rmtree(folder) if folder.name == _OLD else folder.rmdir()
+        for folder in sorted(made, reverse=True):
+            if folder.exists():
+                folder.rmdir()
     except OSError as error:
-        stage = next((place.stage for place in places if place.stage.exists()), None)
-        raise file_error(error, Path(error.filename or ".")) if stage is None else _leftover(stage) from error
-    for place in places:
-        shutil.rmtree(place.stage, ignore_errors=True)
+        raise _leftover(places[0].stage) from error
+    _remove_stages(places)
