@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import shutil
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ovgraft.pipeline import OptionInfo, Preset
 
 _STARTER = "dflash"
+_TEXT_WIDTH = 100
 
 
 _EXAMPLE = """\b
@@ -74,12 +77,12 @@ def _list(console: Console, presets_only: bool, as_json: bool) -> None:
         data = {"passes": [{key: getattr(entry, key) for key in keys} for entry in listed], **data}
         rows = []
         for entry in listed:
-            what = Cell(f"unusable: {entry.problem}", "bad") if entry.problem else Cell(entry.summary)
+            what = Cell(f"unusable: {entry.problem}", "bad") if entry.problem else Cell(entry.summary, "prose")
             owner = "" if entry.distribution == "ovgraft" else f"from {entry.distribution}"
             rows.append((Cell(entry.name, "title"), what, Cell(owner, "dim")))
         blocks += [Line((Cell("passes", "heading"),)), Table(rows), Line()]
     blocks.append(Line((Cell("presets", "heading"),)))
-    blocks.append(Table([(Cell(preset.name, "title"), preset.summary) for preset in presets]))
+    blocks.append(Table([(Cell(preset.name, "title"), Cell(preset.summary, "prose")) for preset in presets]))
     blocks += [Line(), Line((Cell("ovgraft passes NAME explains a pass or a preset", "dim"),))]
     _show(console, as_json, data, blocks)
 
@@ -133,13 +136,15 @@ def _pass_blocks(cls: type[Pass], options: tuple[OptionInfo, ...]) -> list[Block
         Line((Cell(cls.name, "title"), "  needs a draft" if cls.needs_draft else "")),
         Line((cls.summary(),), indent=2),
     ]
-    if description := _description(cls):
-        blocks += [Line(), *(Line((text,), indent=2 if text else 0) for text in description.splitlines())]
+    blocks += [Line((text,), indent=2 if text else 0) for text in _wrapped(_description(cls))]
     blocks += [Line(), Line((Cell("options", "heading"),))]
     rows: list[tuple[Cell | str, ...]] = []
     for option in options:
         default = "required" if option.default is None else f"default {option.default}"
-        rows += [(Cell(option.key, "title"), Cell(f"{option.type}; {default}", "dim")), ("", option.help)]
+        rows += [
+            (Cell(option.key, "title"), Cell(f"{option.type}; {default}", "dim")),
+            ("", Cell(option.help, "prose")),
+        ]
     blocks.append(Table(rows) if rows else Line(("none",), indent=2))
     blocks += [Line(), Line((Cell("example", "heading"),)), Line((_example(cls, options),), indent=2)]
     return blocks
@@ -148,6 +153,13 @@ def _pass_blocks(cls: type[Pass], options: tuple[OptionInfo, ...]) -> list[Block
 def _description(cls: type[Pass]) -> str:
     """The docstring after its first line, without reST quotes."""
     return inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip().replace("``", "")
+
+
+def _wrapped(text: str) -> list[str]:
+    """Its paragraphs as lines that fit, each paragraph behind an empty line."""
+    width = min(_TEXT_WIDTH, shutil.get_terminal_size((_TEXT_WIDTH, 0)).columns) - 2
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+    return [line for paragraph in paragraphs for line in ("", *textwrap.wrap(paragraph, width, break_on_hyphens=False))]
 
 
 def _example(cls: type[Pass], options: tuple[OptionInfo, ...]) -> str:

@@ -41,7 +41,7 @@ def _row(record: PassRecord, symbols: Symbols) -> tuple[Cell | str, ...]:
     word, style = _WORDS[record.status]
     ran = record.status in ("changed", "unchanged")
     return (
-        Cell(record.spec, "name", True),
+        Cell(record.spec, "name"),
         Cell(word, style),
         str(len(record.edits)) if ran else "",
         _nodes(record, symbols) if ran else "",
@@ -79,9 +79,9 @@ def _verifying(report: Report) -> float:
 
 def _said(record: PassRecord) -> list[tuple[Cell | str, ...]]:
     """Edits and remarks, and why a skipped pass failed."""
-    said: list[tuple[Cell | str, Cell | str]] = [("", remark) for remark in record.remarks]
-    said += [(Cell(f"{edit.model} {_SIGNS[edit.kind]}", "dim"), edit.text) for edit in record.edits]
+    said: list[tuple[Cell | str, Cell]] = [("", Cell(remark, "prose")) for remark in record.remarks]
+    said += [(Cell(f"{edit.model} {_SIGNS[edit.kind]}", "dim"), Cell(edit.text, "prose")) for edit in record.edits]
     if record.status == "skipped" and record.error is not None:
-        said.append((Cell("failed", "warn"), str(record.error)))
+        said.append((Cell("failed", "warn"), Cell(str(record.error), "prose")))
     name = record.spec.partition("{")[0]
     return [(Cell(name if at == 0 else "", "dim"), *row) for at, row in enumerate(said)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -20,11 +22,14 @@ _STYLES = {
     "heading": "bold cyan",
     "dim": "dim",
     "name": "",
+    "prose": "",
+    "aside": "dim",
     "good": "green",
     "bad": "bold red",
     "warn": "yellow",
 }
 _SHORTEST_NAME = 24
+_TAIL = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")  # padding of the last column, styled or not
 _UNLIMITED = 100_000
 _STATUS_DELAY_SECONDS = 0.5
 
@@ -66,8 +71,16 @@ def draw(console: Console, blocks: Sequence[Block], symbols: Symbols) -> str:
             if isinstance(block, Line):
                 console.print(_line(block), soft_wrap=True)
             else:
-                console.print(_table(block, symbols))
-    return "".join(line.rstrip(" ") + "\n" for line in capture.get().splitlines())
+                table = _table(block, symbols)
+                # rather a line that the terminal wraps than a column that is cut off
+                unlimited = console.options.update_width(_UNLIMITED)
+                width = max(console.width, Measurement.get(console, unlimited, table).minimum)
+                console.print(table, width=width, crop=False)
+    return "".join(_TAIL.sub(_kept_reset, line) + "\n" for line in capture.get().splitlines())
+
+
+def _kept_reset(tail: re.Match[str]) -> str:
+    return "\x1b[0m" if "\x1b" in tail[0] else ""
 
 
 def _line(line: Line) -> Text:
@@ -85,11 +98,18 @@ def _table(table: Table, symbols: Symbols) -> Group | Padding:
     )
     for at in range(columns):
         title = table.header[at] if at < len(table.header) else ""
-        right = table.align[at : at + 1] == ">"
-        shortens = any(cell(row[at]).shorten for row in table.rows if at < len(row))
-        drawn.add_column(Text(title), justify="right" if right else "left", no_wrap=not shortens)
+        parts = [cell(row[at]) for row in table.rows if at < len(row)]
+        wraps = any(part.style in ("prose", "aside") for part in parts)
+        gives = wraps or any(part.style == "name" for part in parts)
+        drawn.add_column(
+            Text(title),
+            justify="right" if table.align[at : at + 1] == ">" else "left",
+            no_wrap=not gives,
+            overflow="fold" if wraps else "ellipsis",
+            min_width=None if gives else max(cell_len(text) for text in (title, *(part.text for part in parts))),
+        )
     for row in table.rows:
-        drawn.add_row(*(_Name(part, symbols) if part.shorten else _text(part) for part in map(cell, row)))
+        drawn.add_row(*(_Name(part, symbols) if part.style == "name" else _text(part) for part in map(cell, row)))
     return Padding(drawn, (0, 0, 0, table.indent), expand=False)
 
 

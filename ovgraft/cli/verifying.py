@@ -116,7 +116,7 @@ def _ranges(reports: list[RunReport], symbols: Symbols) -> Table:
     rows = [
         (
             report.subject,
-            Cell(output.output, "name", True),
+            Cell(output.output, "name"),
             f"[{','.join(map(str, output.shape))}]",
             f"{output.largest:.3g}",
             Cell(output.problem, "bad") if output.problem else Cell("ok", "good"),
@@ -131,7 +131,7 @@ def _differences(comparison: Comparison) -> Table:
     rows = [
         (
             comparison.subject if at == 0 else "",
-            Cell(output.output, "name", True),
+            Cell(output.output, "name"),
             _small(output.max_abs),
             _small(output.max_rel),
             _small(output.mean_abs),

@@ -98,7 +98,7 @@ def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> l
     blocks += _ops(model, everything)
     if everything and model.rt_info:
         blocks += _heading("rt_info")
-        blocks.append(Table([(Cell(path, "dim"), Cell(text, "name", True)) for path, text in model.rt_info.items()]))
+        blocks.append(Table([(Cell(path, "dim"), Cell(text, "name")) for path, text in model.rt_info.items()]))
     return blocks
 
 
@@ -122,7 +122,7 @@ def _summary(model: ModelInfo, symbols: Symbols) -> Line:
 
 def _ports(model: ModelInfo) -> list[Block]:
     rows = [
-        (Cell(side, "dim"), Cell(" ".join(port.names) or "(no name)", "name", True), port.shape, port.element_type)
+        (Cell(side, "dim"), Cell(" ".join(port.names) or "(no name)", "name"), port.shape, port.element_type)
         for side, ports in (("in", model.inputs), ("out", model.outputs))
         for port in ports
     ]
@@ -147,7 +147,7 @@ def _layers(model: ModelInfo) -> list[Block]:
 
 def _where(node: NodeRef, output: int = 0) -> tuple[Cell, Cell]:
     port = f" output {output}" if output else ""
-    return Cell(node.name, "name", True), Cell(f"#{node.index}{port}", "dim")
+    return Cell(node.name, "name"), Cell(f"#{node.index}{port}", "dim")
 
 
 def _mixing(model: ModelInfo, symbols: Symbols, everything: bool) -> list[Block]:
@@ -169,7 +169,7 @@ def _mixing(model: ModelInfo, symbols: Symbols, everything: bool) -> list[Block]
 
 
 def _state(state: StateInfo) -> tuple[Cell | str, ...]:
-    return Cell(state.id, "name", True), state.shape, state.element_type
+    return Cell(state.id, "name"), state.shape, state.element_type
 
 
 def _without_repeats(rows: Iterable[Sequence[Cell | str]]) -> list[Sequence[Cell | str]]:
@@ -237,7 +237,7 @@ def _ops(model: ModelInfo, everything: bool) -> list[Block]:
 
 
 def _facts(facts: Sequence[FactInfo]) -> Table:
-    return Table([(Cell(fact.name, "dim"), Cell(fact.value, "name", True), Cell(fact.source, "dim")) for fact in facts])
+    return Table([(Cell(fact.name, "dim"), Cell(fact.value, "prose"), Cell(fact.source, "aside")) for fact in facts])
 
 
 def _checkpoint(checkpoint: CheckpointInfo, title: str) -> list[Block]:

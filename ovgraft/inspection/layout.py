@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Style = Literal["", "title", "heading", "dim", "name", "good", "bad", "warn"]
+Style = Literal["", "title", "heading", "dim", "name", "prose", "aside", "good", "bad", "warn"]
+"""What a cell means. On a narrow terminal a name in a table gives up its middle, prose and asides are wrapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,11 @@ class Cell:
 
     Attributes:
         text: Untrusted text.
-        style: What it means; a console may colour it, the words alone must do.
-        shorten: A narrow terminal may take out the middle.
+        style: A console may colour it; the words alone must do.
     """
 
     text: str
     style: Style = ""
-    shorten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

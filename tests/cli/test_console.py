@@ -13,7 +13,7 @@ from ovgraft.errors import ModelFileError, PreconditionError, Reason, SpecError
 from ovgraft.inspection.layout import ASCII, UNICODE, Cell, Line, Table, plain
 from ovgraft.noderef import NodeRef
 
-ROW = Table([(Cell("layers.0/self_attn/q_proj/MatMul_with_a_long_name_that_goes_on", "name", True), "[?,?,64]", "f32")])
+ROW = Table([(Cell("layers.0/self_attn/q_proj/MatMul_with_a_long_name_that_goes_on", "name"), "[?,?,64]", "f32")])
 
 
 class Terminal(io.StringIO):
@@ -37,13 +37,23 @@ def test_a_narrow_terminal_shortens_names_in_the_middle_and_nothing_else() -> No
     assert max(map(len, text.splitlines())) <= 50
 
 
+def test_a_table_that_cannot_shrink_keeps_its_last_column() -> None:
+    row = Table([("target and draft", "target logits", "3.2e-01", "step 2 [0,0,1081]", Cell("FAIL", "bad"))])
+    assert drawn(40, row) == "  target and draft  target logits  3.2e-01  step 2 [0,0,1081]  FAIL\n"
+
+
+def test_prose_is_wrapped_between_words() -> None:
+    text = drawn(40, Table([(Cell("name", "title"), Cell("a sentence that is longer than the terminal is", "prose"))]))
+    assert text.splitlines() == ["  name  a sentence that is longer than", "        the terminal is"]
+
+
 def test_a_wide_terminal_shows_names_whole() -> None:
     assert "…" not in drawn(200, ROW)
 
 
 @pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/enc]", "[red]", ":smile:", "a\x1b[2Jb", "x\ny"])
 def test_names_are_no_markup(name: str) -> None:
-    text = drawn(80, Table([(Cell(name, "name", True), "f32")]), Line((name,)))
+    text = drawn(80, Table([(Cell(name, "name"), "f32")]), Line((name,)))
     assert "\x1b" not in text
     assert len(text.splitlines()) == 2
     if "\x1b" not in name and "\n" not in name:
@@ -91,7 +101,7 @@ def test_color_without_a_terminal_cuts_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdout", stream)
     console = Console()
     console.color = "always"
-    console.data(Table([(Cell("x" * 400, "name", True), "f32")]))
+    console.data(Table([(Cell("x" * 400, "name"), "f32")]))
     assert "x" * 400 in stream.getvalue()
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,9 +86,8 @@ def test_numbers_that_are_not_finite_are_1(run: Run, tmp_path: Path) -> None:
 def test_given_inputs(run: Run, target: Path, tmp_path: Path) -> None:
     file = tmp_path / "in.npz"
     feeds = {"input_ids": [[1, 2, 3]], "attention_mask": [[1, 1, 1]], "position_ids": [[0, 1, 2]], "beam_idx": [0]}
-    np.savez(
-        file, **{name: np.array(value, np.int32 if name == "beam_idx" else np.int64) for name, value in feeds.items()}
-    )
+    arrays: Any = {name: np.array(value, np.int32 if name == "beam_idx" else np.int64) for name, value in feeds.items()}
+    np.savez(file, **arrays)
     for args in ([target], [target, target]):
         outcome = run("verify", *args, "--inputs", file)
         assert outcome.code == 0, outcome.err

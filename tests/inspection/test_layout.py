@@ -39,7 +39,7 @@ def test_control_and_direction_characters_are_escaped(text: str, shown: str) -> 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_takes_one_line_of_plain_text(name: str) -> None:
-    text = plain([Table([("in", Cell(name, "name", True), "f32"), ("in", "b", "f32")]), Line((name,))])
+    text = plain([Table([("in", Cell(name, "name"), "f32"), ("in", "b", "f32")]), Line((name,))])
     assert len(text.splitlines()) == 3
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -57,7 +57,7 @@ def test_ragged_rows_and_empty_tables() -> None:
 
 def test_long_names_are_whole_in_plain_text() -> None:
     name = "x" * 500
-    assert name in plain([Table([(Cell(name, "name", True), "tail")])])
+    assert name in plain([Table([(Cell(name, "name"), "tail")])])
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 8, 9])
