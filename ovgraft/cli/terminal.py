@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -66,16 +66,17 @@ def rich_console(stream: TextIO, *, colored: bool, terminal: bool) -> Console:
 
 def draw(console: Console, blocks: Sequence[Block], symbols: Symbols) -> str:
     """The blocks as text with escape sequences."""
+    available = console.width
     with console.capture() as capture:
         for block in blocks:
             if isinstance(block, Line):
                 console.print(_line(block), soft_wrap=True)
-            else:
-                table = _table(block, symbols)
-                # rather a line that the terminal wraps than a column that is cut off
-                unlimited = console.options.update_width(_UNLIMITED)
-                width = max(console.width, Measurement.get(console, unlimited, table).minimum)
-                console.print(table, width=width, crop=False)
+                continue
+            table = _table(block, symbols)
+            # rather a line that the terminal wraps than a column that is cut off
+            unlimited = console.options.update_width(_UNLIMITED)
+            console.width = max(available, Measurement.get(console, unlimited, table).minimum)
+            console.print(table, crop=False)
     return "".join(_TAIL.sub(_kept_reset, line) + "\n" for line in capture.get().splitlines())
 
 
@@ -91,7 +92,7 @@ def _text(part: Cell) -> Text:
     return Text(printable(part.text), style=_STYLES[part.style])
 
 
-def _table(table: Table, symbols: Symbols) -> Group | Padding:
+def _table(table: Table, symbols: Symbols) -> Padding:
     columns = max([len(table.header), *(len(row) for row in table.rows)])
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(table.header), header_style="dim"
