@@ -60,8 +60,8 @@ def compare_table(table: NDArray[Any], target: ov.Output) -> Comparison:
     An exported IR stores other bytes than the checkpoint it came from, so numbers are compared after the rounding of
     both storage types. Float tables of one type match when they are equal; of two types, when no element is further
     away than half a spacing of each, while a fine-tune moves what it changes by a whole one. An integer table matches
-    when it is a possible rounding of the draft's values: at most 1.5 quantization steps away everywhere, 0.5 on average.
-    A fine-tune that moved by less passes; the target's own table does not show the difference either.
+    when it is a possible rounding of the draft's values: at most 1.5 quantization steps away everywhere, 0.5 on the
+    average. A fine-tune that moved by less passes; the target's own table does not show the difference either.
 
     Args:
         table: ``[rows, H]`` of the draft, in its own type.

@@ -54,11 +54,6 @@ NORMAL: dict[str, tuple[str, Family, int, HeadType, Confidence]] = {
 Reader = Callable[[Config, Tensors], DraftSpec]
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Reader:
-    return lambda config, tensors: read_checkpoint(write_checkpoint(tmp_path / "draft", config, tensors)).spec
-
-
 @pytest.mark.parametrize("name", BUILDERS)
 def test_normal_form(name: str, read: Reader) -> None:
     config, tensors = BUILDERS[name]()

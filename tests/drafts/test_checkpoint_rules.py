@@ -15,8 +15,8 @@ from ovgraft.drafts.target_fit import target_mismatches
 from ovgraft.errors import CheckpointError
 from tests.drafts.checkpoints import (
     BF16,
+    BLOCK,
     BUILDERS,
-    DRAFT_VOCAB,
     HIDDEN,
     LAYER_IDS,
     RANK,
@@ -28,24 +28,6 @@ from tests.drafts.checkpoints import (
 
 Reader = Callable[[Config, Tensors], DraftSpec]
 Refuser = Callable[..., CheckpointError]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Reader:
-    return lambda config, tensors: read_checkpoint(write_checkpoint(tmp_path, config, tensors)).spec
-
-
-@pytest.fixture
-def refused(tmp_path: Path) -> Refuser:
-    def refuse(config: Config, tensors: Tensors, key: str, match: str = "") -> CheckpointError:
-        with pytest.raises(CheckpointError) as caught:
-            read_checkpoint(write_checkpoint(tmp_path, config, tensors))
-        assert caught.value.key == key, caught.value
-        assert match in str(caught.value)
-        assert caught.value.file is not None
-        return caught.value
-
-    return refuse
 
 
 def inside(config: Config, **values: Any) -> Config:
@@ -135,20 +117,27 @@ class TestRowOffset:
         config, tensors = BUILDERS["modelopt"]()
         refused(config | {"candidate_position_offset": 1}, tensors, "dflash_config.shift_label", "contradict")
 
-    @pytest.mark.parametrize(("family", "count"), [("dspark", 7), ("dflash", 8)])
+    @pytest.mark.parametrize(("family", "offset"), [("dspark", 0), ("dflash", 1)])
     def test_an_old_speculators_file_is_told_by_its_token_count(
-        self, read: Reader, refused: Refuser, family: str, count: int
+        self, read: Reader, refused: Refuser, family: str, offset: int
     ) -> None:
         config, tensors = BUILDERS[f"speculators_{family}"]()
         del config["sample_from_anchor"]
-        methods = [{"proposal_type": "greedy", "speculative_tokens": count}]
-        config |= {"speculators_config": {"algorithm": family, "proposal_methods": methods}}
-        refused(config, tensors, "sample_from_anchor", "missing")
-        methods[0]["speculative_tokens"] = 15 - count
-        assert read(config, tensors).candidate_position_offset == (0 if family == "dspark" else 1)
+        method = {"proposal_type": "greedy", "speculative_tokens": BLOCK - offset}
+        config |= {"speculators_config": {"algorithm": family, "proposal_methods": [method]}}
+        assert read(config, tensors).candidate_position_offset == offset
+        method["speculative_tokens"] = BLOCK - 1 + offset
+        refused(config, tensors, "candidate_position_offset", "missing")
         # the key says what was trained, the count only what is proposed
-        methods[0]["speculative_tokens"] = count
         assert read(config | {"sample_from_anchor": True}, tensors).candidate_position_offset == 0
+
+    def test_defaults_that_trainer_and_servers_disagree_on(self, read: Reader, refused: Refuser) -> None:
+        config, tensors = BUILDERS["speculators_dspark"]()
+        del config["sample_from_anchor"]
+        refused(config, tensors, "candidate_position_offset", "missing")
+        config, tensors = BUILDERS["speculators_dflash"]()
+        del config["sample_from_anchor"]
+        assert read(config, tensors).candidate_position_offset == 1
 
     def test_a_block_of_one_row_proposes_nothing(self, refused: Refuser, read: Reader) -> None:
         config, tensors = BUILDERS["zlab_dflash"]()
@@ -176,107 +165,6 @@ def test_a_dflash2_file_is_never_read_as_v1(refused: Refuser) -> None:
     refused(config | {"architectures": ["DFlashDraftModel"]}, plain, "layers.0.attention_conv.base_kernel", "missing")
     config, tensors = BUILDERS["zlab_dflash"]()
     refused(config | {"architectures": ["DFlash2DraftModel"]}, tensors, "conv_kernel_size", "missing")
-
-
-class TestVocabulary:
-    def test_padding_is_identity_and_its_rows_are_cut(self, tmp_path: Path) -> None:
-        config, tensors = BUILDERS["deepspec_vanilla"]()
-        pad = np.full((16, HIDDEN), 99, BF16)
-        tensors["lm_head.weight"] = np.concatenate([tensors["lm_head.weight"], pad])
-        w2 = np.concatenate([tensors["markov_head.markov_w2.weight"], pad[:, :RANK]])
-        tensors["markov_head.markov_w2.weight"] = w2
-        folder = write_checkpoint(tmp_path, config | {"draft_vocab_size": VOCAB + 16}, tensors)
-        checkpoint = read_checkpoint(folder)
-        vocabulary = checkpoint.spec.vocabulary
-        assert (vocabulary.draft_size, vocabulary.lm_head_rows, vocabulary.pruned) == (VOCAB, VOCAB + 16, False)
-        assert checkpoint.weights.tensor("lm_head.weight").shape == (VOCAB, HIDDEN)
-        np.testing.assert_array_equal(checkpoint.weights.tensor("markov_head.markov_w2.weight"), w2[:VOCAB])
-        assert checkpoint.target_ids() is None
-
-    def test_an_identity_map_of_a_full_vocabulary(self, read: Reader, refused: Refuser) -> None:
-        config, tensors = BUILDERS["deepspec_vanilla"]()
-        config |= {"draft_vocab_size": VOCAB, "architectures": ["Qwen3DSparkModel"]}
-        identity = np.zeros(VOCAB, np.int64)
-        assert not read(config, tensors | {"d2t": identity}).vocabulary.pruned
-        swapped = identity.copy()
-        swapped[:2] = (1, -1)
-        refused(config, tensors | {"d2t": swapped}, "d2t", "not pruned")
-        refused(config, tensors | {"t2d": np.arange(VOCAB) > 0}, "t2d", "not pruned")
-
-    @pytest.mark.parametrize("gone", ["lm_head.weight", "d2t"])
-    @pytest.mark.parametrize("name", ["minicpm_pruned", "speculators_dspark"])
-    def test_a_pruned_draft_needs_its_own(self, refused: Refuser, name: str, gone: str) -> None:
-        config, tensors = BUILDERS[name]()
-        del tensors[gone]
-        refused(config, tensors, gone, "missing")
-
-    def test_a_pruned_z_lab_draft(self, read: Reader, refused: Refuser) -> None:
-        config, tensors = BUILDERS["zlab_dflash2"]()
-        _, donor = BUILDERS["speculators_dspark"]()
-        tensors |= {name: donor[name] for name in ("lm_head.weight", "d2t")}
-        config |= {"draft_vocab_size": DRAFT_VOCAB}
-        refused(config, tensors, "candidate_selector.successor_codebook", "draft vocabulary")
-        tensors["candidate_selector.successor_codebook"] = tensors["candidate_selector.successor_codebook"][
-            :DRAFT_VOCAB
-        ]
-        spec = read(config, tensors)
-        assert (spec.family, spec.candidate_position_offset, spec.vocabulary.pruned) == (Family.DFLASH2, 1, True)
-        assert spec.shares_embedding
-
-    def test_d2t_leaves_the_vocabulary(self, refused: Refuser) -> None:
-        config, tensors = BUILDERS["minicpm_pruned"]()
-        for value, found in ((VOCAB - 5, f"5 + {VOCAB - 5} = {VOCAB}"), (-6, "5 + -6 = -1")):
-            broken = tensors["d2t"].copy()
-            broken[5] = value
-            assert refused(config, tensors | {"d2t": broken}, "d2t").found == found
-
-    def test_absolute_ids_instead_of_offsets(self, refused: Refuser) -> None:
-        config, tensors = BUILDERS["speculators_dspark"]()
-        absolute = tensors["d2t"] + np.arange(DRAFT_VOCAB)
-        refused(
-            config, tensors | {"d2t": absolute}, "t2d" if (absolute + np.arange(DRAFT_VOCAB)).max() < VOCAB else "d2t"
-        )
-
-    def test_a_map_of_another_draft(self, refused: Refuser, tmp_path: Path) -> None:
-        config, tensors = BUILDERS["speculators_dspark"]()
-        _, other = BUILDERS["speculators_dflash"]()
-        error = refused(config, tensors | {"d2t": other["d2t"]}, "t2d", "different tokens")
-        assert "as d2t says" in str(error.expected)
-        digests = {
-            read_checkpoint(write_checkpoint(tmp_path / str(n), config, tensors | token_map)).digest()
-            for n, token_map in enumerate(({}, {key: other[key] for key in ("d2t", "t2d")}))
-        }
-        assert len(digests) == 2
-
-    def test_duplicates_are_told(self, read: Reader) -> None:
-        config, tensors = BUILDERS["minicpm_pruned"]()
-        tensors["d2t"] = tensors["d2t"].copy()
-        tensors["d2t"][9] = tensors["d2t"][2] + 2 - 9
-        spec = read(config, tensors)
-        assert spec.vocabulary.duplicate_tokens == 1
-        assert [warning.code for warning in spec.warnings] == ["duplicate-draft-tokens"]
-        assert "draft id 9" in spec.warnings[0].message
-
-    def test_a_mask_row_of_zeros_is_told(self, read: Reader, tmp_path: Path) -> None:
-        config, tensors = BUILDERS["deepspec_vanilla"]()
-        table = tensors["embed_tokens.weight"].copy()
-        table[config["mask_token_id"]] = 1e-6
-        (warning,) = read(config, tensors | {"embed_tokens.weight": table}).warnings
-        assert warning.code == "mask-row-near-zero"
-        np.savez(tmp_path / "mask_embedding.npz", row=np.ones(HIDDEN, np.float32))
-        assert read(config, tensors | {"embed_tokens.weight": table}).warnings == ()
-
-    def test_a_mask_embedding_of_another_width(self, tmp_path: Path, refused: Refuser) -> None:
-        for shape in ((HIDDEN + 1,), (2, HIDDEN)):
-            np.savez(tmp_path / "mask_embedding.npz", row=np.ones(shape, np.float32))
-            error = refused(*BUILDERS["zlab_dflash"](), "mask_embedding" if len(shape) == 1 else "row")
-            assert error.file == tmp_path / "mask_embedding.npz"
-
-    def test_a_pickled_mask_embedding_is_not_passed_over(self, tmp_path: Path) -> None:
-        folder = write_checkpoint(tmp_path, *BUILDERS["zlab_dflash"]())
-        (folder / "mask_embedding.pt").write_bytes(b"\x80\x02")
-        with pytest.raises(CheckpointError, match="pickle"):
-            read_checkpoint(folder)
 
 
 class TestAttention:

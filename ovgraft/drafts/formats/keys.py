@@ -87,6 +87,7 @@ SPECULATORS = (
         "chunk_size_feed_forward",
         "dtype",
         "eos_token_id",
+        "has_no_defaults_at_init",
         "id2label",
         "is_encoder_decoder",
         "label2id",

@@ -30,6 +30,23 @@ def _family(found: Found) -> Family:
     return Family(name)
 
 
+def _offset(found: Found, family: Family) -> int | None:
+    """What holds without ``sample_from_anchor``, which is younger than the first files of this format.
+
+    Trainer and servers agree that DFlash and DFlash-2 do not sample from the anchor; for DSpark their defaults differ.
+    The number of proposed tokens settles it: ``block_size`` when the anchor row is a candidate, else one less.
+    """
+    convention = 0 if family is Family.DSPARK else 1
+    stated = found.config.get("speculators_config")
+    methods = stated.get("proposal_methods") if isinstance(stated, dict) else None
+    first = methods[0] if isinstance(methods, list) and methods else None
+    count = first.get("speculative_tokens") if isinstance(first, dict) else None
+    block = found.config.get("block_size")
+    if type(count) is not int or type(block) is not int:
+        return None if family is Family.DSPARK else convention
+    return convention if block - count == convention else None
+
+
 FORMAT = Format(
     name="speculators",
     title="speculators",
@@ -38,7 +55,7 @@ FORMAT = Format(
     layer_ids=LayerIds(
         key="aux_hidden_state_layer_ids", meaning="input of layer i", first_output=1, embedding_output=0
     ),
-    candidate_position_offset=lambda found, family: 0 if family is Family.DSPARK else 1,
+    candidate_position_offset=_offset,
     # The trainer's defaults of `sliding_window_non_causal`.
     sliding_causal=lambda family: family is not Family.DFLASH2,
     sections=("transformer_layer_config",),

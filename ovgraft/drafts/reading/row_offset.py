@@ -38,22 +38,5 @@ def read_offset(config: Config, form: Format, found: Found, family: Family) -> i
             f'"{_FIELD}": 0 to config.json if the anchor row is the first candidate (DSpark), 1 if it predicts nothing '
             "(DFlash)",
         )
-    _check_proposals(config, convention)
     config.record(_FIELD, "", "", f"convention of {form.title} ({family})")
     return convention
-
-
-def _check_proposals(config: Config, offset: int) -> None:
-    """A speculators file from before ``sample_from_anchor`` may have trained the other rows; its token count tells."""
-    stated = config.data.get("speculators_config")
-    methods = stated.get("proposal_methods") if isinstance(stated, dict) else None
-    counts = [method.get("speculative_tokens") for method in methods or [] if isinstance(method, dict)]
-    block = config.find("block_size")
-    wanted = block[1] - offset if block is not None and type(block[1]) is int else None
-    if wanted is None or not counts or counts[0] is None or counts[0] == wanted:
-        return
-    config.missing(
-        "sample_from_anchor",
-        hint=f"without it the format means {wanted} candidates per block, but speculators_config proposes {counts[0]}; "
-        "true when the anchor row is the first candidate",
-    )
