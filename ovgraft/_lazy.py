@@ -1,4 +1,4 @@
-"""Public names of a package, imported at first use (PEP 562), so that `import ovgraft` and the command line stay light."""
+"""Public names of a package, imported at first use (PEP 562): `import ovgraft` and the command line stay light."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def attach(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable
     """
     home = {name: module for module, names in modules.items() for name in names}
 
-    def __getattr__(name: str) -> Any:
+    def lookup(name: str) -> Any:
         if name in home:
             return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
         if name in modules:
             return importlib.import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    def __dir__() -> list[str]:
+    def listing() -> list[str]:
         return sorted({*home, *modules})
 
-    return __getattr__, __dir__
+    return lookup, listing

@@ -87,7 +87,7 @@ class Pass(ABC):
     name: ClassVar[str]
     needs_draft: ClassVar[bool] = False
 
-    def requires(self, graft: Graft) -> None:
+    def requires(self, graft: Graft) -> None:  # noqa: B027 (a pass may have nothing to check)
         """Cheap checks before anything is cloned; analysis may also raise from ``apply`` before its first edit.
 
         Raises:
@@ -98,7 +98,7 @@ class Pass(ABC):
     def apply(self, graft: Graft, ctx: Context) -> None:
         """Edit in place and note every edit on ``ctx``."""
 
-    def ensures(self, graft: Graft) -> None:
+    def ensures(self, graft: Graft) -> None:  # noqa: B027
         """Check the promise.
 
         Raises:

@@ -68,7 +68,7 @@ class PagedAttention(Pass):
             raise PostconditionError("a cache variable or unpaged attention is left", node=graph.ref(left[0]))
         if not any(kind in decoder.PAGED_TYPES for kind in graph.types):
             raise PostconditionError("the model has no paged op")
-        for i in graph.find(decoder.PAGED_ATTENTION):
+        for i in graph.find(ir.PAGED_ATTENTION):
             if any(ir.get_user_data(graph.nodes[i], key) is None for key in ir.HEAD_SIZES):
                 raise PostconditionError("head sizes are not recorded", node=graph.ref(i))
 

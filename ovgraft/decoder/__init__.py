@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ovgraft.decoder.masks import MaskFacts, read_masks
     from ovgraft.decoder.paging import (
         ATTENTION,
-        PAGED_ATTENTION,
         PAGED_TYPES,
         PagedOp,
         fold,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTENTION",
-    "PAGED_ATTENTION",
     "PAGED_TYPES",
     "Attention",
     "AttentionFacts",
@@ -122,7 +120,6 @@ __getattr__, __dir__ = attach(
         ),
         "paging": (
             "ATTENTION",
-            "PAGED_ATTENTION",
             "PAGED_TYPES",
             "PagedOp",
             "fold",

@@ -155,7 +155,8 @@ class MaskFunction:
         self._shapes.reshape({i: ov.PartialShape(list(feed.shape)) for i, feed in enumerate(feeds)})
         found = self._request.infer(feeds)[0]
         bias = np.where(found > 0, 0, -np.inf) if self._boolean else np.where(found <= MASKED, -np.inf, found)
-        return bias.astype(np.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)[0]
+        lifted: Array = bias.astype(np.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)[0]
+        return lifted
 
 
 def _key(output: ov.Output) -> tuple[int, int]:

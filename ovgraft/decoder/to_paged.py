@@ -15,7 +15,6 @@ from openvino._offline_transformations import paged_attention_transformation
 from ovgraft.decoder.masks import MaskFacts, read_masks
 from ovgraft.decoder.paging import (
     ATTENTION,
-    PAGED_ATTENTION,
     PAGED_TYPES,
     PagedInput,
     fold,
@@ -24,6 +23,7 @@ from ovgraft.decoder.paging import (
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import Reason, StructureError
 from ovgraft.ir.graph import Graph
+from ovgraft.ir.head_sizes import PAGED_ATTENTION
 from ovgraft.ir.refs import node_ref
 
 

@@ -1,8 +1,8 @@
 """The one table of port names and rt_info keys: what runtimes, exporters and ovgraft agree on.
 
 Renaming a port or a key is one line here. Shapes use the letters of the draft papers: B requests, S rows of one
-request, R packed rows of all requests, M requests still drafting, H draft hidden width, Ht target hidden width, n captured
-target layers, V target vocabulary, Dv draft vocabulary, K candidates per row, r head rank.
+request, R packed rows of all requests, M requests still drafting, H draft hidden width, Ht target hidden width, n
+captured target layers, V target vocabulary, Dv draft vocabulary, K candidates per row, r head rank.
 
 rt_info keys are paths (a tuple of names); values are text, JSON where there is structure.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ovgraft.ir.digest import weights_digest
     from ovgraft.ir.graph import Graph
     from ovgraft.ir.hashing import fingerprint
-    from ovgraft.ir.head_sizes import HEAD_SIZES, keep_head_sizes, restore_head_sizes
+    from ovgraft.ir.head_sizes import HEAD_SIZES, PAGED_ATTENTION, keep_head_sizes, restore_head_sizes
     from ovgraft.ir.reading import bin_path, core, read_model
     from ovgraft.ir.refs import node_ref
     from ovgraft.ir.rtinfo import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEAD_SIZES",
+    "PAGED_ATTENTION",
     "Graph",
     "WeightSubgraph",
     "bin_path",
@@ -66,7 +67,7 @@ __getattr__, __dir__ = attach(
         "digest": ("weights_digest",),
         "hashing": ("fingerprint",),
         "graph": ("Graph",),
-        "head_sizes": ("HEAD_SIZES", "keep_head_sizes", "restore_head_sizes"),
+        "head_sizes": ("HEAD_SIZES", "PAGED_ATTENTION", "keep_head_sizes", "restore_head_sizes"),
         "reading": ("bin_path", "core", "read_model"),
         "refs": ("node_ref",),
         "rtinfo": (

@@ -8,8 +8,13 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as opset
 
+from ovgraft.decoder import fold
 
-def write_out(model: ov.Model, style: Callable[..., ov.Output], only: set[int] | None = None) -> int:
+Style = Callable[[ov.Output, ov.Output, ov.Output, ov.Output, ov.Output], ov.Output]
+"""Query, key, value, mask and scale -> what replaces the attention's output."""
+
+
+def write_out(model: ov.Model, style: Style, only: set[int] | None = None) -> int:
     """Replace attention ops in place; returns how many."""
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == "ScaledDotProductAttention"]
     for count, node in enumerate(nodes):
@@ -29,56 +34,54 @@ def ints(*values: int) -> ov.Node:
     return opset.constant(np.array(values, np.int64))
 
 
-def plain(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def plain(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.multiply(opset.matmul(query, key, False, True), opset.convert(_number(scale), "f32"))
     return opset.matmul(opset.softmax(opset.add(scores, mask), -1), value, False, False).output(0)
 
 
-def _number(scale):  # type: ignore[no-untyped-def]
+def _number(scale: ov.Output) -> ov.Node:
     """The scale as one constant, as exporters fold it."""
-    from ovgraft.decoder.paging import fold
-
-    return opset.constant(np.float32(fold(scale).item()))
+    return opset.constant(np.float32(_value(scale)))
 
 
-def _value(scale):  # type: ignore[no-untyped-def]
-    from ovgraft.decoder.paging import fold
-
+def _value(scale: ov.Output) -> float:
     return float(fold(scale).item())
 
 
-def transposed_key(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def transposed_key(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     flipped = opset.transpose(key, ints(0, 1, 3, 2))
     scores = opset.divide(opset.matmul(query, flipped, False, False), opset.constant(np.float32(1 / _value(scale))))
     return opset.matmul(opset.softmax(opset.add(scores, mask), 3), value, False, False).output(0)
 
 
-def prescaled(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def prescaled(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scaled = opset.multiply(query, _number(scale))
     scores = opset.add(mask, opset.matmul(scaled, key, False, True))
     return opset.matmul(opset.softmax(scores, -1), value, False, False).output(0)
 
 
-def scaled_after_mask(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def scaled_after_mask(
+    query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output
+) -> ov.Output:
     unscaled = opset.divide(mask, _number(scale))
     scores = opset.multiply(opset.add(opset.matmul(query, key, False, True), unscaled), _number(scale))
     return opset.matmul(opset.softmax(scores, -1), value, False, False).output(0)
 
 
-def converts(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def converts(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.add(opset.multiply(opset.matmul(query, key, False, True), _number(scale)), mask)
     weights = opset.convert(opset.softmax(opset.convert(opset.convert(scores, "f64"), "f32"), -1), "f32")
     return opset.matmul(weights, opset.transpose(value, ints(0, 1, 3, 2)), False, True).output(0)
 
 
-def select_mask(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def select_mask(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     keep = opset.greater(mask, opset.constant(np.float32(-1)))
     scores = opset.multiply(opset.matmul(query, key, False, True), _number(scale))
     scores = opset.select(keep, scores, opset.constant(np.float32(-65504)))
     return opset.matmul(opset.softmax(scores, -1), value, False, False).output(0)
 
 
-def merged_heads(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def merged_heads(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     """[batch * heads, rows, size], as torch.bmm wants it; the mask meets the scores unmerged and they are clamped."""
     heads = query.get_partial_shape()[1].get_length()
 
@@ -99,7 +102,7 @@ def merged_heads(query, key, value, mask, scale):  # type: ignore[no-untyped-def
     return opset.reshape(product, opset.concat([ints(-1, heads), rows, ints(size)], 0), False).output(0)
 
 
-def grouped_heads(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def grouped_heads(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     """[batch, key heads, group, rows, size]: the key is not repeated."""
     node = key.get_node()
     while node.get_type_name() in ("Reshape", "Broadcast", "Unsqueeze"):
@@ -121,7 +124,7 @@ def grouped_heads(query, key, value, mask, scale):  # type: ignore[no-untyped-de
 STYLES = [plain, transposed_key, prescaled, scaled_after_mask, converts, select_mask, merged_heads, grouped_heads]
 
 
-def soft_capped(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def soft_capped(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.multiply(opset.matmul(query, key, False, True), _number(scale))
     capped = opset.multiply(
         opset.tanh(opset.divide(scores, opset.constant(np.float32(50)))), opset.constant(np.float32(50))
@@ -129,7 +132,7 @@ def soft_capped(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
     return opset.matmul(opset.softmax(opset.add(capped, mask), -1), value, False, False).output(0)
 
 
-def with_sinks(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def with_sinks(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.add(opset.multiply(opset.matmul(query, key, False, True), _number(scale)), mask)
     column = opset.reduce_max(scores, ints(3), True)
     weights = opset.softmax(opset.concat([scores, column], -1), -1)
@@ -137,12 +140,12 @@ def with_sinks(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
     return opset.matmul(cut, value, False, False).output(0)
 
 
-def wrong_axis(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def wrong_axis(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.add(opset.multiply(opset.matmul(query, key, False, True), _number(scale)), mask)
     return opset.matmul(opset.softmax(scores, 2), value, False, False).output(0)
 
 
-def extra_consumer(query, key, value, mask, scale):  # type: ignore[no-untyped-def]
+def extra_consumer(query: ov.Output, key: ov.Output, value: ov.Output, mask: ov.Output, scale: ov.Output) -> ov.Output:
     scores = opset.add(opset.multiply(opset.matmul(query, key, False, True), _number(scale)), mask)
     weights = opset.softmax(scores, -1)
     bonus = opset.multiply(opset.reduce_max(weights, ints(3), True), opset.constant(np.float32(0)))
