@@ -57,10 +57,10 @@ class PackMarkovHead(Pass):
         checkpoint, said = self._read(graft)
         for warning in checkpoint.spec.warnings:
             ctx.remark(str(warning))
-        weights = markov.read_head_weights(checkpoint).converted(self.precision)
+        weights = markov.read_head_weights(checkpoint)
         top_k = checkpoint.spec.head.top_k if self.top_k is None else self.top_k
-        head = markov.build_head(weights, top_k=top_k, confidence=self.confidence)
-        record = {"checkpoint": said, "digest": markov.head_digest(checkpoint)}
+        head = markov.build_head(weights, top_k=top_k, precision=self.precision, confidence=self.confidence)
+        record = {"checkpoint": said, "config_blake3": markov.config_digest(checkpoint)}
         ir.set_text(head, markov.HEAD_SOURCE, json.dumps(record, sort_keys=True))
         backbone = package.get(package.main_name)
         _check_fit(graft, backbone, head, checkpoint)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ports,
     )
     from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
-    from ovgraft.drafts.markov.from_checkpoint import head_digest, read_head_weights
+    from ovgraft.drafts.markov.from_checkpoint import config_digest, read_head_weights
     from ovgraft.drafts.markov.head_weights import HeadWeights, Projection
     from ovgraft.drafts.markov.inputs import HeadInputError, block_begins
     from ovgraft.drafts.markov.runner import HeadRunner
@@ -45,8 +45,8 @@ __all__ = [
     "block_begins",
     "build_head",
     "computations_of",
+    "config_digest",
     "exact_top_k",
-    "head_digest",
     "head_reasons",
     "largest_token",
     "package_reasons",
@@ -76,7 +76,7 @@ __getattr__, __dir__ = attach(
             "ports",
         ),
         "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts"),
-        "from_checkpoint": ("head_digest", "read_head_weights"),
+        "from_checkpoint": ("config_digest", "read_head_weights"),
         "head_weights": ("HeadWeights", "Projection"),
         "inputs": ("HeadInputError", "block_begins"),
         "runner": ("HeadRunner",),

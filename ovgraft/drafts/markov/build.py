@@ -14,7 +14,7 @@ from ovgraft.drafts.markov.computations import (
     computations_of,
     ports,
 )
-from ovgraft.drafts.markov.constants import weight
+from ovgraft.drafts.markov.constants import Precision, weight
 from ovgraft.drafts.markov.facts import HeadFacts, write_facts
 from ovgraft.drafts.markov.head_weights import HeadWeights
 from ovgraft.drafts.markov.topk import exact_top_k
@@ -26,7 +26,13 @@ DEFAULT_TOP_K = 64
 _MODEL_NAME = "markov_head"
 
 
-def build_head(weights: HeadWeights, *, top_k: int | None = None, confidence: bool = False) -> ov.Model:
+def build_head(
+    weights: HeadWeights,
+    *,
+    top_k: int | None = None,
+    precision: Precision = "checkpoint",
+    confidence: bool = False,
+) -> ov.Model:
     """Build the head model.
 
     Every computation of the head is in it: the dense step (all heads but dflash2), the scorer (all but rnn) and, when
@@ -36,10 +42,12 @@ def build_head(weights: HeadWeights, *, top_k: int | None = None, confidence: bo
     Args:
         weights: The head; tables inside a mapped file are not copied.
         top_k: K of the scorer; None is ``min(64, Dv)``.
+        precision: What the weights are stored in.
         confidence: Add the confidence head.
 
     Raises:
         PreconditionError: K out of range, or a computation the head does not have.
+        CheckpointError: A value that f16 has no room for.
     """
     if confidence and weights.confidence is None:
         raise PreconditionError("the checkpoint has no confidence head", hint="leave out confidence=true")
@@ -53,7 +61,8 @@ def build_head(weights: HeadWeights, *, top_k: int | None = None, confidence: bo
         draft_vocab_size=None if weights.d2t is None else weights.draft_vocab_size,
         hidden_size=weights.hidden_size,
     )
-    graph = _HeadGraph(weights, facts, {port for part in present for port in ports(weights.type, part, reads).inputs})
+    inputs = {port for part in present for port in ports(weights.type, part, reads).inputs}
+    graph = _HeadGraph(weights, facts, inputs, precision)
     outputs: dict[Port, ov.Output] = {}
     if Computation.DENSE in present:
         outputs |= graph.dense()
@@ -87,7 +96,7 @@ def _top_k(weights: HeadWeights, top_k: int | None) -> int:
 class _HeadGraph:
     """Inputs and tables that the computations share."""
 
-    def __init__(self, weights: HeadWeights, facts: HeadFacts, needed: set[Port]) -> None:
+    def __init__(self, weights: HeadWeights, facts: HeadFacts, needed: set[Port], precision: Precision) -> None:
         self._type, self._facts = weights.type, facts
         sizes = {"V": facts.vocab_size, "r": facts.rank, "H": facts.hidden_size}
         self.inputs: dict[Port, ov.Node] = {}
@@ -99,7 +108,7 @@ class _HeadGraph:
         stored = dict(weights.tensors())
         stored["markov_w1"] = weights.w1[: weights.vocab_size]
         stored["markov_w2"] = weights.next_token_table()
-        self._weights = {name: weight(array, name) for name, array in stored.items()}
+        self._weights = {name: weight(array, name, precision) for name, array in stored.items()}
 
     def dense(self) -> dict[Port, ov.Output]:
         """Bias over the vocabulary after each previous token."""

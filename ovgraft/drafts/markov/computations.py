@@ -15,7 +15,7 @@ SELECT_COMPUTATION: RtPath = ("ovgraft", "select_computation")
 """rt_info of a packed model that runs only after a computation is selected: JSON, port -> computation -> dims."""
 
 HEAD_SOURCE: RtPath = ("ovgraft", "markov_head_source")
-"""rt_info of a head: JSON with the digest of the tensors it was built from."""
+"""rt_info of a head: JSON with the name and the config digest of the checkpoint it was built from."""
 
 INPUT_ORDER = (
     Port.DRAFT_LOGITS,

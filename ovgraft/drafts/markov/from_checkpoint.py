@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ovgraft.drafts.checkpoint import Checkpoint
+from blake3 import blake3
+
+from ovgraft.drafts.checkpoint import CONFIG_FILE, Checkpoint
 from ovgraft.drafts.markov.head_weights import HeadWeights, Projection
 from ovgraft.drafts.spec import Confidence, HeadType
 from ovgraft.drafts.tensors import (
@@ -58,7 +60,6 @@ def read_head_weights(checkpoint: Checkpoint) -> HeadWeights:
     )
 
 
-def head_digest(checkpoint: Checkpoint) -> str:
-    """blake3 hex of the head's tensors and vocabulary map; the same for every file layout of the same head."""
-    parts = ("markov_head.", "candidate_selector.", "confidence_head.", D2T)
-    return checkpoint.weights.digest(name for name in checkpoint.weights if name.startswith(parts))
+def config_digest(checkpoint: Checkpoint) -> str:
+    """blake3 hex of config.json. The weights have theirs where the head is saved, ``ovgraft/bin_blake3``."""
+    return blake3((checkpoint.path / CONFIG_FILE).read_bytes()).hexdigest()

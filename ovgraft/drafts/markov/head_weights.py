@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,6 @@ from ovgraft.drafts.spec import Confidence, HeadType
 from ovgraft.errors import CheckpointError
 
 Array = NDArray[Any]
-Precision = Literal["checkpoint", "f16", "f32"]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float16), BFLOAT16}
@@ -129,36 +128,6 @@ class HeadWeights:
         table[target_ids(self.d2t)] = self.w2
         return table
 
-    def converted(self, precision: Precision) -> HeadWeights:
-        """The same head stored in another precision.
-
-        Args:
-            precision: ``checkpoint`` changes nothing.
-
-        Raises:
-            CheckpointError: A finite value that f16 has no room for.
-        """
-        if precision == "checkpoint":
-            return self
-        dtype = np.dtype(np.float16 if precision == "f16" else np.float32)
-
-        def cast(name: str, projection: Projection | None) -> Projection | None:
-            if projection is None:
-                return None
-            bias = projection.bias
-            return Projection(
-                _cast(f"{name}.weight", projection.weight, dtype),
-                None if bias is None else _cast(f"{name}.bias", bias, dtype),
-            )
-
-        return replace(
-            self,
-            w1=_cast("markov_w1", self.w1, dtype),
-            w2=_cast("markov_w2", self.w2, dtype),
-            projection=cast(self._projection_name, self.projection),
-            confidence=cast("confidence_proj", self.confidence),
-        )
-
     def reference(self) -> ReferenceHead:
         """The head in numpy at f64."""
 
@@ -263,19 +232,3 @@ class HeadWeights:
                 expected=list(shape[:1]),
                 found=list(projection.bias.shape),
             )
-
-
-def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    with np.errstate(over="ignore"):
-        cast: Array = array.astype(dtype, copy=False)
-    if dtype == np.float16 and array.dtype != dtype and np.isinf(cast).any():
-        grown = int(np.count_nonzero(np.isinf(cast) & ~np.isinf(array)))
-        if grown:
-            raise CheckpointError(
-                f"{name} does not fit f16: {grown} values overflow",
-                key=name,
-                expected=f"at most {np.finfo(np.float16).max:g}",
-                found=float(np.abs(array.astype(np.float32)).max()),
-                hint="keep precision=checkpoint",
-            )
-    return cast

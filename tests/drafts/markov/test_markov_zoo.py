@@ -60,6 +60,7 @@ def test_reference_walk_is_the_published_codes(name: str, shared: Path) -> None:
         assert reference.walk_dense(head, logits, int(anchor), seen).tokens == tokens.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepspec_vanilla", "deepspec_gated"])
 def test_a_lattice_over_all_tokens_finds_the_published_codes_tokens(name: str, shared: Path) -> None:
     weights = read_head_weights(read_checkpoint(shared / "zoo" / "checkpoints" / name))
