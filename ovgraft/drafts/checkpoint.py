@@ -272,7 +272,8 @@ def _mask_row_warnings(spec: DraftSpec, weights: WeightSource) -> tuple[Reason, 
         return ()
     table = weights.tensor(EMBEDDING)
     step = max(1, len(table) // 64)
-    typical = float(np.median(np.linalg.norm(table[::step].astype(np.float32), axis=1)))
+    norms = np.sort(np.linalg.norm(table[::step].astype(np.float32), axis=1))
+    typical = float(norms[len(norms) // 2])
     norm = float(np.linalg.norm(table[spec.mask_token_id].astype(np.float32)))
     if norm > typical / 1000:
         return ()
