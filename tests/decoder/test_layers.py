@@ -99,6 +99,18 @@ def deepstack(net: Net) -> ov.Node:
     return net.norm(x)
 
 
+def deepstack_by_mask(net: Net) -> ov.Node:
+    """The same, only where a mask says so."""
+    x = net.embed()
+    for i in range(N):
+        net.block(x)
+        x = net.outputs[-1]
+        if i < 2:
+            added = ops.add(x, net.input(f"visual.{i}", [-1, -1, HIDDEN]))
+            x = ops.select(ops.equal(ops.unsqueeze(net.ids, axis(2)), axis(7)), added, x)
+    return net.norm(x)
+
+
 def three_branches(net: Net) -> ov.Node:
     """gemma4: the embedding, projected, enters every layer."""
     x = embedded = net.embed()
@@ -200,7 +212,8 @@ def mixers_alone(net: Net) -> ov.Node:
 
 READABLE: tuple[Wiring, ...] = (
     *(plain, positions_and_layer_norm, scaled_embedding, parallel_one_norm, parallel_two_norms, sandwich),
-    *(norm_behind_branches, norm_on_the_stream, scale_behind_each_layer, deepstack, three_branches),
+    *(norm_behind_branches, norm_on_the_stream, scale_behind_each_layer, deepstack),
+    *(deepstack_by_mask, three_branches),
     *(embedding_added_before_each_layer, shared_attention, shared_keys_and_values, first_values_everywhere),
     *(written_out_attention, experts, hybrid, attention_beside_convolution, projections_at_both_ends, mixers_alone),
 )

@@ -165,6 +165,20 @@ def projection_between_layers(net: Net) -> ov.Node:
     return net.norm(x)
 
 
+def norm_behind_an_add_of_other_inputs(net: Net) -> ov.Node:
+    x = net.embed()
+    for i in range(3):
+        x = net.block(x)
+        x = net.norm(ops.add(x, net.input(f"visual.{i}", [-1, -1, HIDDEN]))) if i < 2 else x
+    return net.norm(x)
+
+
+def hidden_states_from_elsewhere(net: Net) -> ov.Node:
+    """The tokens feed something, but not the output layer."""
+    net.recurrence(net.embed(), "aside")
+    return net.norm(net.block(net.input("features", [-1, -1, HIDDEN])))
+
+
 def time_and_channel_mixing(net: Net) -> ov.Node:
     """RWKV: the channel mix has a state as well, but is no layer."""
     x = net.embed()
@@ -228,6 +242,8 @@ UNDECIDABLE: tuple[tuple[Wiring, str], ...] = (
     (shortcut_experts, "skip-across-layers"),
     (embedding_mixed_in_with_a_scale, "irregular-layers"),
     (projection_between_layers, "projection-between-layers"),
+    (norm_behind_an_add_of_other_inputs, "op-between-layers"),
+    (hidden_states_from_elsewhere, "no-stream"),
     (time_and_channel_mixing, "irregular-layers"),
     (convolution_without_state, "loop-without-state"),
     (no_residuals, "no-residual"),
