@@ -17,8 +17,8 @@ from ovgraft.decoder.places import describe_output
 from ovgraft.decoder.types import Decoder
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import PreconditionError, Reason
-from ovgraft.ir.graph import Graph
 from ovgraft.ir.rtinfo import get_text
+from ovgraft.noderef import NodeRef
 
 _NAME = "/".join(Key.HIDDEN_STATES_DECODER_LAYERS)
 _NUMBER = re.compile(r"(?<![A-Za-z])(?:layers?|blocks?|h)[._]?(\d+)")
@@ -76,35 +76,30 @@ def parse_annotation(text: str) -> dict[int, tuple[str, int]]:
     return dict(sorted(entries.items()))
 
 
-def resolve_annotation(model: ov.Model, graph: Graph | None = None) -> tuple[ov.Output, ...]:
+def resolve_annotation(model: ov.Model) -> tuple[ov.Output, ...]:
     """The outputs that the model's record names, by the rule of OpenVINO GenAI: exactly one live node of each name.
-
-    Args:
-        model: The annotated model.
-        graph: Its indexed view, when the caller has one.
 
     Raises:
         PreconditionError: There is no record, it is malformed, or a producer is absent or ambiguous.
     """
     entries = parse_annotation(_text(model))
-    graph = graph or Graph(model)
-    by_name: dict[str, list[int]] = {}
-    for node, name in enumerate(graph.names):
-        by_name.setdefault(name, []).append(node)
+    by_name: dict[str, list[tuple[int, ov.Node]]] = {}
+    for index, node in enumerate(model.get_ordered_ops()):
+        by_name.setdefault(node.get_friendly_name(), []).append((index, node))
     outputs: list[ov.Output] = []
     reasons: list[Reason] = []
     for i, (producer, port) in entries.items():
         nodes = by_name.get(producer, [])
-        refs = tuple(graph.ref(node) for node in nodes)
+        refs = tuple(NodeRef(producer, node.get_type_name(), index) for index, node in nodes)
         if not nodes:
             reasons.append(Reason("no-producer", f"layer {i}: no node is named '{producer}'"))
         elif len(nodes) > 1:
             text = f"layer {i}: {len(nodes)} nodes are named '{producer}'"
             reasons.append(Reason("ambiguous-producer", text, refs))
-        elif port >= graph.nodes[nodes[0]].get_output_size():
+        elif port >= nodes[0][1].get_output_size():
             reasons.append(Reason("no-producer", f"layer {i}: producer '{producer}' has no output {port}", refs))
         else:
-            outputs.append(graph.output(nodes[0], port))
+            outputs.append(nodes[0][1].output(port))
     if reasons:
         raise _wrong(reasons)
     return tuple(outputs)
@@ -125,7 +120,7 @@ def check_annotation(model: ov.Model, decoder: Decoder) -> tuple[ov.Output, ...]
             other than the structure; one reason for each layer that is wrong.
     """
     graph = decoder.graph
-    outputs = resolve_annotation(model, graph)
+    outputs = resolve_annotation(model)
     if len(outputs) != len(decoder.layers):
         raise PreconditionError(
             f"{_NAME} disagrees with the structure",
