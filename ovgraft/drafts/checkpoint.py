@@ -71,7 +71,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a draft checkpoint; no tensor but the vocabulary maps is touched.
+    """Read a draft checkpoint; of its tensors, only the vocabulary maps and a few embedding rows are looked at.
 
     Args:
         path: Folder with config.json and weights (see ``weight_source.open_weights``).

@@ -159,6 +159,16 @@ def test_one_architecture_name_means_several_formats(name: str, architecture: st
     assert (spec.family, spec.candidate_position_offset) == (Family.DSPARK, 0)
 
 
+@pytest.mark.parametrize("name", ["deepspec_vanilla", "specforge", "speculators_dspark"])
+def test_a_dspark_file_that_lost_its_head(name: str, refused: Refuser) -> None:
+    config, tensors = BUILDERS[name]()
+    headless = {key: value for key, value in tensors.items() if not key.startswith(("markov_head", "confidence_head"))}
+    for place in (config, config.get("dflash_config", {})):
+        for key in ("markov_rank", "enable_confidence_head"):
+            place.pop(key, None)
+    refused(config, headless, "markov_rank", "missing")
+
+
 def test_a_dflash2_file_is_never_read_as_v1(refused: Refuser) -> None:
     config, tensors = BUILDERS["zlab_dflash2"]()
     plain = {name: value for name, value in tensors.items() if "conv" not in name and "selector" not in name}

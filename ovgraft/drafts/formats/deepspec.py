@@ -11,7 +11,6 @@ from ovgraft.drafts.spec import EMBEDDING_OUTPUT, Family
 
 LAYER_IDS = LayerIds(embedding_output=EMBEDDING_OUTPUT, increasing=True)
 
-
 _KEYS = ("num_anchors", "markov_rank", "enable_confidence_head")
 
 

@@ -28,7 +28,11 @@ def read_head(config: Config, family: Family, weights: WeightSource, vocabulary:
     stored = _stored_type(weights)
     said_rank = config.find("markov_rank")
     if stored is HeadType.NONE:
-        rank = config.read_or("head.rank", _RANK, 0, "markov_rank", note="no head tensors")
+        # A DSpark file that lost its head must not pass for one that never had any.
+        if family is Family.DSPARK:
+            rank = config.read("head.rank", _RANK, "markov_rank")
+        else:
+            rank = config.read_or("head.rank", _RANK, 0, "markov_rank", note="no head tensors")
         if rank == 0:
             config.record("head.type", weights.path.name, "", "no head tensors")
             config.record("head.top_k", "", "", "no head")

@@ -72,8 +72,10 @@ def read_rope(config: Config, head_dim: int, *, layer_type: str | None = None, d
     _check_partial(config, key, values, rope_type)
     parameters: dict[str, Any] = {}
     for name, value in values.items():
-        if value is None or name in _COMMON | _INERT or (name == "partial_rotary_factor" and rope_type == "default"):
+        if value is None or name in _COMMON | _INERT:
             continue
+        if name == "partial_rotary_factor" and rope_type != "proportional":
+            continue  # 1, or it was refused
         if name not in _REQUIRED[rope_type] | _OPTIONAL.get(rope_type, set()):
             config.refuse(f"{key}.{name}", f"{name} is not understood for rope type {rope_type}")
         parameters[name] = _value(config, f"{key}.{name}", name, value, head_dim)
