@@ -41,8 +41,8 @@ class Row:
     Attributes:
         what: What was measured.
         found: Its value as text, with unit.
-        reference: What it is compared with, as text.
-        ratio: found / reference, or the value itself when the budget is absolute.
+        reference: What it is compared with, as text; the budget itself when that is absolute.
+        ratio: found / reference.
         budget: The most ``ratio`` may be; None for lines that only inform.
     """
 
