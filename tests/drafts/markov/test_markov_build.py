@@ -194,6 +194,26 @@ def test_pruned_head_equals_one_over_draft_tokens(head: HeadType) -> None:
         np.testing.assert_allclose(bias[:, token], over_draft_ids[:, draft_id], atol=1e-5)
 
 
+@pytest.mark.parametrize("head", WITH_SCORER)
+def test_pruned_lattice_equals_one_over_draft_tokens(head: HeadType) -> None:
+    weights = random_head(head, draft_vocab=120)
+    assert weights.d2t is not None
+    tokens, formula, k = reference.target_ids(weights.d2t), weights.reference(), 16
+    blocks = random_blocks(weights)
+    ids, edges = HeadRunner(build_head(weights, top_k=k)).score(*blocks.given)
+    over_draft_ids = blocks.logits[:, tokens].astype(np.float64)
+    w2 = weights.w2.astype(np.float64)
+    best = reference.top_k(over_draft_ids, k)
+    np.testing.assert_array_equal(ids, tokens[best])
+    for anchor, begin, end in zip(blocks.anchors, blocks.begins[:-1], blocks.begins[1:], strict=True):
+        for row in range(begin, end):
+            previous = np.full(k, anchor) if row == begin else tokens[best[row - 1]]
+            hidden = None if blocks.hidden is None else np.tile(blocks.hidden[row], (k, 1))
+            correction, _ = formula.corrections(previous, hidden)
+            wanted = over_draft_ids[row, best[row]] + correction @ w2[best[row]].T
+            np.testing.assert_allclose(edges[row], wanted, atol=1e-4)
+
+
 def test_coarse_logits_keep_the_order_of_ids() -> None:
     weights = random_head(HeadType.VANILLA)
     blocks = random_blocks(weights)
