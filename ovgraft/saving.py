@@ -232,6 +232,8 @@ def _same(a: Path, b: Path) -> bool:
 
 def _checked(packages: Mapping[ModelRole, Package], out: Path | None, force: bool) -> Path:
     """``out``, when it may be written to."""
+    from ovgraft.ir.staging import refuse_leftover, stage_of
+
     if out is None:
         raise TypeError("save() needs an output path, or in_place=True")
     target = packages["target"]
@@ -243,9 +245,10 @@ def _checked(packages: Mapping[ModelRole, Package], out: Path | None, force: boo
         raise ModelFileError(f"the input is {kind}, the output {out.name} is {other}", file=out, hint=f"name {kind}")
     for package in packages.values():
         _check_input(package, out)
-    taken = [path for path in ((out, out.with_suffix(".bin")) if out.suffix == ".xml" else (out,)) if _stands(path)]
     if out.exists() and out.suffix != ".xml" and not out.is_dir():
         raise ModelFileError(f"{out} is a file, the output must be a folder", file=out)
+    refuse_leftover(stage_of(out.parent, out.stem) if out.suffix == ".xml" else stage_of(out))
+    taken = [path for path in ((out, out.with_suffix(".bin")) if out.suffix == ".xml" else (out,)) if _stands(path)]
     if taken and not force:
         raise ModelFileError(f"{taken[0]} exists", file=taken[0], hint="say --force to replace it")
     return out

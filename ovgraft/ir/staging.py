@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,11 @@ from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_error, sync
 
 SUFFIX = ".ovgraft-save"
-_NEW, _OLD = "new", "old"
+
+_NEW = "new"  # files being written
+_READY = "ready"  # what _NEW is called once it is whole everywhere and the swap begins
+_OLD = "old"  # what the swap moved aside
+_OTHERS = "others"  # the hidden folders of the other places of the same save, one a line
 
 OnStep = Callable[[str], None]
 
@@ -81,7 +85,7 @@ def stage_of(folder: Path, file: str | None = None) -> Path:
 
 
 def refuse_leftover(stage: Path, within: Path | None = None) -> None:
-    """Refuse files whose last save died in the middle of the swap.
+    """Refuse when a save died in the middle of its swap.
 
     Args:
         stage: The hidden folder to look for.
@@ -90,8 +94,8 @@ def refuse_leftover(stage: Path, within: Path | None = None) -> None:
     Raises:
         ModelFileError: Files of the place lie in the hidden folder.
     """
-    old = stage / _OLD if within is None else stage / _OLD / within
-    if _files(old):
+    below = within or Path()
+    if _files(stage / _OLD / below) or _files(stage / _READY / below):
         raise _leftover(stage)
 
 
@@ -100,22 +104,31 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _leftover(stage: Path) -> ModelFileError:
-    place = stage.parent
-    new, old = _files(stage / _NEW), _files(stage / _OLD)
-    if not old:
-        said, hint = "nothing was replaced yet", f"delete {stage}"
-    elif not new:
-        said = "the new files are in place, the old ones were not deleted yet"
-        hint = f"delete {stage} to keep the new files, or move those in {stage / _OLD} back to {place} first"
+    """Say what an interrupted save left and both ways out of it."""
+    stages = [stage]
+    if (stage / _OTHERS).is_file():
+        stages += [Path(os.path.normpath(stage / line)) for line in (stage / _OTHERS).read_text("utf-8").splitlines()]
+    old = [each for each in stages if _files(each / _OLD)]
+    ready = [each for each in stages if _files(each / _READY)]
+    delete = f"delete {_listed(stages)}"
+    undo = f"move all files {_listed(f'from {each / _OLD} to {each.parent}' for each in old)}"
+    finish = f"move all files {_listed(f'from {each / _READY} to {each.parent}' for each in ready)}"
+    if any((each / _NEW).is_dir() for each in stages) or not (old or ready):
+        said, hint = "nothing was replaced yet", delete
+    elif not ready:
+        said, hint = "the new files are in place", f"{delete} to keep them; to go back, first {undo}"
+    elif not old:
+        said, hint = "not all new files were moved in yet", f"to finish it, {finish}; then {delete}"
     else:
-        said = f"{len(old)} old files were moved aside, {len(new)} new ones not moved in yet"
-        hint = (
-            f"move the files in {stage / _OLD} back to {place} to undo that save, or those in {stage / _NEW} to finish "
-            f"it; then delete {stage}"
-        )
+        said = "files were moved aside, and not all new ones moved in yet"
+        hint = f"to finish it, {finish}; to go back, {undo}; then {delete}"
     return ModelFileError(
         f"an earlier save was interrupted, or another one is running, in {stage}: {said}", file=stage, hint=hint
     )
+
+
+def _listed(items: Iterable[object]) -> str:
+    return " and ".join(str(item) for item in items)
 
 
 def _open(folder: Path, file: str | None) -> Place:
@@ -125,7 +138,10 @@ def _open(folder: Path, file: str | None) -> Place:
     if not os.access(stage.parent, os.W_OK | os.X_OK):
         raise ModelFileError(f"the folder {stage.parent} cannot be written to", file=folder)
     try:
+        if stage.is_dir() and not any(stage.iterdir()):
+            stage.rmdir()  # died after its last file; nothing to decide
         stage.mkdir()
+        (stage / _NEW).mkdir()
     except FileExistsError as error:
         raise _leftover(stage) from error
     except OSError as error:
@@ -155,6 +171,9 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
         for folder, file in folders:
             on_step(f"stage {folder.name}")
             places.append(_open(folder, file))
+        for place in places if len(places) > 1 else ():
+            others = [os.path.relpath(other.stage, place.stage) for other in places if other is not place]
+            (place.stage / _OTHERS).write_text("\n".join(others), "utf-8")
         yield places
         _sync_staged(places, on_step)
         _swap(places, done, made, on_step)
@@ -196,6 +215,8 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
         done.append((source, target))
 
     standing = [place for place in places if not place.fresh]
+    for place in standing:
+        move(place.stage / _NEW, place.stage / _READY, f"{place.folder.name} ready")
     entering = [(place, file) for place in standing for file in place.files]
     leaving = [(place, file) for place, file in entering if os.path.lexists(place.folder / file)]
     leaving += [(place, file) for place in standing for file in place.obsolete]
@@ -206,13 +227,13 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
         kept.parent.mkdir(parents=True)
         os.link(target, kept, follow_symlinks=False)
         on_step(f"new {file} in")
-        os.replace(place.stage / _NEW / file, target)
+        os.replace(place.stage / _READY / file, target)
         done.append((target, kept))
     if not alone:
         for place, file in sorted(leaving, key=lambda item: item[1].suffix != ".xml"):
             move(place.folder / file, place.stage / _OLD / file, f"old {file} aside")
         for place, file in sorted(entering, key=lambda item: item[1].suffix == ".xml"):
-            move(place.stage / _NEW / file, place.folder / file, f"new {file} in")
+            move(place.stage / _READY / file, place.folder / file, f"new {file} in")
     for place in places:
         if place.fresh:
             move(place.stage / _NEW, place.folder, f"new {place.folder.name} in")
