@@ -1,0 +1,141 @@
+"""attach-embedding: the draft reads tokens through the target's embedding table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ovgraft import decoder, drafts, ir
+from ovgraft.drafts.contract import FileName, Key, Port
+from ovgraft.errors import PostconditionError, PreconditionError
+from ovgraft.passbase import Context, Pass
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+    from ovgraft.graft import Graft, Package
+
+RECORD = "embedding"
+"""Name of this pass's part of the record ``ovgraft/applied``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachEmbedding(Pass):
+    """Give the draft the target's token embedding: inputs_embeds becomes input_ids.
+
+    The table moves as it is stored; in a vision-language package it comes from ``openvino_text_embeddings_model.xml``.
+    Rows are multiplied by the draft's ``dflash/input_embedding_scale`` only: what the target multiplies its own rows by
+    (Gemma) is not inherited. The metadata then says 1 and ``ovgraft/applied`` keeps the factor, so that no host applies
+    it twice.
+
+    An Eagle-3 draft has ``input_ids`` and a table, which exporters leave random when the checkpoint has none; its
+    table is replaced, as GenAI does.
+    """
+
+    name: ClassVar[str] = "attach-embedding"
+    needs_draft: ClassVar[bool] = True
+
+    def apply(self, graft: Graft, ctx: Context) -> None:
+        """Attach it.
+
+        Raises:
+            PreconditionError: Widths or vocabularies do not fit, or another table is attached.
+            StructureError: An embedding cannot be told.
+        """
+        draft = drafts.read_draft(graft.package("draft"))
+        source = target_embedding(graft.target)
+        applied = dict(draft.applied or {})
+        if RECORD in applied:
+            drafts.check_attached(applied[RECORD], source.table, "embedding", draft.file)
+            ctx.remark("unchanged: this embedding is attached already")
+            return
+        replaced, ids = _replaced(draft)
+        width = replaced.get_partial_shape()[-1]
+        if width.is_dynamic or width.get_length() != source.width:
+            raise PreconditionError(
+                "the target's embedding does not fit the draft",
+                file=draft.file,
+                expected=f"rows of {width}",
+                found=f"{source.width} in {ir.node_ref(source.gather)}",
+            )
+        drafts.check_vocabulary(draft, graft.target)
+        if draft.mask_token_id is not None and draft.mask_token_id >= source.vocab_size:
+            raise PreconditionError(
+                "the draft's mask token has no row in the target's embedding",
+                file=draft.file,
+                expected=f"an id below {source.vocab_size}",
+                found=draft.mask_token_id,
+            )
+        if source.scale is not None:
+            ctx.remark(
+                f"the target multiplies its embedding rows by {source.scale:g}; the draft takes bare rows times "
+                f"input_embedding_scale {draft.input_embedding_scale:g}"
+            )
+
+        model = draft.model
+        graph = ir.Graph(model)
+        names = drafts.NameSpace(model, "target")
+        table, digest = drafts.transplant(source.table, names)
+        if ids is None:
+            parameter = ir.make_parameter(Port.INPUT_IDS, "i64", replaced.get_partial_shape()[:-1])
+            model.add_parameters([parameter])
+            ids = parameter.output(0)
+        axis = names.constant(0, ids.get_element_type(), "input_embedding/axis")
+        rows = names.give(ir.opset.gather(table, ids, axis), "input_embedding")
+        gather = rows.get_node()
+        if rows.get_element_type() != replaced.get_element_type():
+            rows = names.give(ir.opset.convert(rows, replaced.get_element_type()), "input_embedding/convert")
+        if draft.input_embedding_scale != 1:
+            scale = names.constant(draft.input_embedding_scale, rows.get_element_type(), "input_embedding/scale")
+            rows = names.give(ir.opset.multiply(rows, scale), "input_embedding/scaled")
+        drafts.redirect(graph, replaced, rows)
+        if replaced.get_node().get_type_name() == "Parameter":
+            model.remove_parameter(replaced.get_node())
+        applied[RECORD] = {"digest": digest, "input_embedding_scale": draft.input_embedding_scale}
+        drafts.write_record(model, Key.APPLIED, applied)
+        ir.set_text(model, Key.INPUT_EMBEDDING_SCALE, "1")
+        model.validate_nodes_and_infer_types()
+        text = f"embedding {source.vocab_size} x {source.width} of the target reads input_ids"
+        ctx.note("add", "draft", text, ir.node_ref(gather, model))
+        ctx.note("metadata", "draft", f"input_embedding_scale {draft.input_embedding_scale:g} is in the graph now")
+
+    def ensures(self, graft: Graft) -> None:
+        """The draft reads ``input_ids`` through the very table on record.
+
+        Raises:
+            PostconditionError: It does not.
+        """
+        model = graft.package("draft").model
+        record = (drafts.read_record(model, Key.APPLIED) or {}).get(RECORD)
+        if record is None or drafts.find_input(model, Port.INPUT_IDS) is None:
+            raise PostconditionError("no embedding is attached")
+        if drafts.find_input(model, Port.INPUTS_EMBEDS) is not None:
+            raise PostconditionError("the draft still has inputs_embeds")
+        drafts.ensure_weight(decoder.read_embedding(model).table, record["digest"])
+
+
+def target_embedding(target: Package) -> decoder.Embedding:
+    """The token embedding of a package, wherever it lies.
+
+    Raises:
+        PreconditionError: The language model takes embeddings and the package has no IR that makes them.
+    """
+    if drafts.find_input(target.model, Port.INPUTS_EMBEDS) is None:
+        return decoder.read_embedding(target.model)
+    model = target.get(FileName.TEXT_EMBEDDINGS)
+    if model is None:
+        raise PreconditionError(
+            "the target has no token embedding",
+            file=target.path,
+            expected=f"an input input_ids, or {FileName.TEXT_EMBEDDINGS}.xml beside it",
+        )
+    return decoder.read_embedding(model)
+
+
+def _replaced(draft: drafts.DraftIr) -> tuple[ov.Output, ov.Output | None]:
+    """The embedding rows the draft computes with now, and the ids they are made from (None: they are an input)."""
+    parameter = drafts.find_input(draft.model, Port.INPUTS_EMBEDS)
+    if parameter is not None:
+        return parameter.output(0), None
+    own = decoder.read_embedding(draft.model)
+    return own.output, own.ids

@@ -1,0 +1,162 @@
+"""attach-lm-head: the target's output layer turns the draft's hidden states into logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ovgraft import decoder, drafts, ir
+from ovgraft.drafts.contract import Key, Port
+from ovgraft.errors import PostconditionError, PreconditionError, Reason
+from ovgraft.passbase import Context, Pass, option
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+    from ovgraft.graft import Graft
+
+RECORD = "lm_head"
+"""Name of this pass's part of the record ``ovgraft/applied``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachLmHead(Pass):
+    """Give the draft the target's output layer: last_hidden_state becomes logits.
+
+    Weights move as they are stored, with transpose flag and bias. The draft's own metadata is applied behind them,
+    first ``dflash/output_multiplier``, then ``dflash/final_logit_softcapping`` as ``cap * tanh(logits / cap)``; the
+    metadata then says 1 and 0 and ``ovgraft/applied`` keeps the values. What the target does to its own logits is not
+    inherited.
+    """
+
+    name: ClassVar[str] = "attach-lm-head"
+    needs_draft: ClassVar[bool] = True
+
+    keep_hidden: bool = option(False, "keep last_hidden_state beside logits, for a head that reads it")
+
+    def requires(self, graft: Graft) -> None:
+        """The draft must not have an output layer of its own.
+
+        Raises:
+            PreconditionError: It has.
+        """
+        draft = drafts.read_draft(graft.package("draft"))
+        if draft.draft_vocab_size is None or RECORD in (draft.applied or {}):
+            return
+        reasons = [Reason("own-logits", f"the draft has its own output layer of {draft.draft_vocab_size} tokens")]
+        if draft.d2t is not None:
+            reasons.append(Reason("pruned", "its tokens are mapped to the target's by d2t"))
+        text = "; ".join(reason.message for reason in reasons)
+        raise PreconditionError(f"nothing to attach: {text}", file=draft.file, reasons=tuple(reasons))
+
+    def apply(self, graft: Graft, ctx: Context) -> None:
+        """Attach it.
+
+        Raises:
+            PreconditionError: Widths or vocabularies do not fit, or another output layer is attached.
+            StructureError: The target's output layer cannot be told.
+        """
+        self.requires(graft)
+        draft, source = drafts.read_draft(graft.package("draft")), decoder.read_lm_head(graft.target.model)
+        model = draft.model
+        applied = dict(draft.applied or {})
+        hidden_result = drafts.find_result(model, Port.LAST_HIDDEN_STATE)
+        if RECORD in applied:
+            drafts.check_attached(applied[RECORD], source.weight, "output layer", draft.file)
+            if self.keep_hidden and hidden_result is None:
+                raise PreconditionError("the output layer was attached without keep-hidden", file=draft.file)
+            ctx.remark("unchanged: this output layer is attached already")
+            return
+        if hidden_result is None:
+            raise PreconditionError("the draft has no output last_hidden_state", file=draft.file)
+        hidden = hidden_result.input_value(0)
+        width = hidden.get_partial_shape()[-1]
+        if width.is_dynamic or width.get_length() != source.width:
+            raise PreconditionError(
+                "the target's output layer does not fit the draft",
+                file=draft.file,
+                expected=f"{width} columns",
+                found=f"{source.width} in {ir.node_ref(source.matmul)}",
+            )
+        drafts.check_vocabulary(draft, graft.target)
+        _remark_on_target(graft, source, draft, ctx)
+
+        names = drafts.NameSpace(model, "target")
+        logits, record = _output_layer(source, hidden, names)
+        product = logits.get_node()
+        logits = _scaled(logits, draft, names)
+        drafts.add_output(model, logits, Port.LOGITS)
+        if not self.keep_hidden:
+            model.remove_result(hidden_result)
+            drafts.drop_name(hidden, Port.LAST_HIDDEN_STATE)
+        record["output_multiplier"] = draft.output_multiplier
+        record["final_logit_softcapping"] = draft.final_logit_softcapping
+        applied[RECORD] = record
+        drafts.write_record(model, Key.APPLIED, applied)
+        ir.set_text(model, Key.OUTPUT_MULTIPLIER, "1")
+        ir.set_text(model, Key.FINAL_LOGIT_SOFTCAPPING, "0")
+        model.validate_nodes_and_infer_types()
+        text = f"output layer {source.vocab_size} x {source.width} of the target gives logits"
+        ctx.note("add", "draft", text, ir.node_ref(product, model))
+        if not self.keep_hidden:
+            ctx.note("remove", "draft", "output last_hidden_state")
+        factors = f"output_multiplier {draft.output_multiplier:g}, soft cap {draft.final_logit_softcapping:g}"
+        ctx.note("metadata", "draft", f"{factors} are in the graph now")
+
+    def ensures(self, graft: Graft) -> None:
+        """The draft's logits come out of the very weights on record.
+
+        Raises:
+            PostconditionError: They do not.
+        """
+        model = graft.package("draft").model
+        record = (drafts.read_record(model, Key.APPLIED) or {}).get(RECORD)
+        if record is None or drafts.find_result(model, Port.LOGITS) is None:
+            raise PostconditionError("no output layer is attached")
+        if self.keep_hidden and drafts.find_result(model, Port.LAST_HIDDEN_STATE) is None:
+            raise PostconditionError("last_hidden_state is gone")
+        drafts.ensure_weight(decoder.read_lm_head(model).weight, record["digest"])
+
+
+def _remark_on_target(graft: Graft, source: decoder.LmHead, draft: drafts.DraftIr, ctx: Context) -> None:
+    if source.post_ops:
+        steps = ", ".join(node.get_type_name() for node in source.post_ops)
+        ctx.remark(
+            f"the target reshapes its logits ({steps}); the draft does not: output_multiplier "
+            f"{draft.output_multiplier:g}, final_logit_softcapping {draft.final_logit_softcapping:g}"
+        )
+    vocabulary = graft.target.config.get("vocab_size")
+    if isinstance(vocabulary, int) and vocabulary != source.vocab_size:
+        ctx.remark(f"padded vocabulary: the output layer has {source.vocab_size} rows for {vocabulary} tokens")
+
+
+def _output_layer(
+    source: decoder.LmHead, hidden: ov.Output, names: drafts.NameSpace
+) -> tuple[ov.Output, dict[str, object]]:
+    """``hidden W^T (+ b)`` with the target's weights, in f32."""
+    weight, digest = drafts.transplant(source.weight, names)
+    record: dict[str, object] = {"digest": digest}
+    wanted, computed = hidden.get_element_type(), weight.get_element_type()
+    if wanted != computed:
+        hidden = names.give(ir.opset.convert(hidden, computed), "lm_head/input")
+    logits = names.give(ir.opset.matmul(hidden, weight, False, source.transpose_b), "lm_head")
+    if source.bias is not None:
+        bias, record["bias_digest"] = drafts.transplant(source.bias, names)
+        logits = names.give(ir.opset.add(logits, bias), "lm_head/biased")
+    if wanted != computed:
+        logits = names.give(ir.opset.convert(logits, wanted), "lm_head/output")
+    return logits, record
+
+
+def _scaled(logits: ov.Output, draft: drafts.DraftIr, names: drafts.NameSpace) -> ov.Output:
+    """``softcap(logits * output_multiplier)``, z-lab's order."""
+    element_type = logits.get_element_type()
+    if draft.output_multiplier != 1:
+        factor = names.constant(draft.output_multiplier, element_type, "lm_head/output_multiplier")
+        logits = names.give(ir.opset.multiply(logits, factor), "lm_head/scaled")
+    if draft.final_logit_softcapping > 0:
+        cap = names.constant(draft.final_logit_softcapping, element_type, "lm_head/final_logit_softcapping")
+        logits = names.give(ir.opset.divide(logits, cap), "lm_head/softcap/divide")
+        logits = names.give(ir.opset.tanh(logits), "lm_head/softcap/tanh")
+        logits = names.give(ir.opset.multiply(logits, cap), "lm_head/softcapped")
+    return logits

@@ -1,0 +1,168 @@
+"""expose-hidden-states: the target gives out the hidden states a draft reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ovgraft import decoder, drafts, ir
+from ovgraft.drafts.contract import Key, Port
+from ovgraft.errors import PostconditionError, PreconditionError, Reason
+from ovgraft.passbase import Context, Pass, option
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+    from ovgraft.graft import Graft
+
+# EAGLE's own choice and GenAI's: an early, a middle and a late layer, of at least this many.
+EAGLE3_LEAST_LAYERS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExposeHiddenStates(Pass):
+    """Add the output last_hidden_state: the states of the layers the draft reads, side by side.
+
+    The output is f32 ``[B, S, n*Ht]``, the states in the given order. Layer i means the output of decoder layer i; the
+    last one means the value that enters lm_head, after the final norm, as the exporter annotates it. With
+    ``layer-convention=input`` layer i means the value that enters it (EAGLE's own training code; GenAI 2026.4.1 taps
+    outputs).
+
+    Without ``layers`` the draft's metadata decides: ``dflash/target_layer_ids``, or for Eagle-3 ``hidden_layers_list``
+    and then 2, N/2, N-3 of N >= 10 layers. Nothing is ever guessed for DFlash.
+    """
+
+    name: ClassVar[str] = "expose-hidden-states"
+
+    layers: tuple[int, ...] | None = option(
+        None, "layer ids in the order the draft reads them; the draft's metadata when not given", example="1,3,4"
+    )
+    layer_convention: Literal["output", "input"] = option("output", "whether layer i means its output or its input")
+
+    def apply(self, graft: Graft, ctx: Context) -> None:
+        """Add the output.
+
+        Raises:
+            PreconditionError: No layer ids, ids the target does not have, or an output of that name is there already.
+            StructureError: The layers cannot be told.
+        """
+        package = graft.target
+        model = package.model
+        said = drafts.read_record(model, Key.EXPOSED, package.path)
+        if said is not None and self.layers is None and graft.draft is None:
+            ctx.remark(f"unchanged: layers {said['layers']} are exposed already")
+            return
+        structure = decoder.read_decoder(model)
+        if ir.get_text(model, Key.HIDDEN_STATES_DECODER_LAYERS) is not None:
+            decoder.check_annotation(model, structure)
+        layers, origin = self._layers(graft, len(structure.layers))
+        _check_ids(layers, len(structure.layers), graft)
+        states = [structure.hidden_state(layer, self.layer_convention) for layer in layers]
+        listed = ", ".join(map(str, layers))
+        ctx.remark(f"layers {listed} ({origin}), layer convention {self.layer_convention}")
+        record = {"layers": list(layers), "convention": self.layer_convention}
+        if self._is_exposed(graft, record, states):
+            if said is not None:
+                ctx.remark("unchanged: these layers are exposed already")
+                return
+            ctx.note("metadata", "target", f"output last_hidden_state was there; recorded as layers {listed}")
+        else:
+            names = drafts.NameSpace(model, "target")
+            joined = drafts.side_by_side(states, names)
+            drafts.add_output(model, joined, Port.LAST_HIDDEN_STATE)
+            model.validate_nodes_and_infer_types()
+            width = joined.get_partial_shape()[-1]
+            text = f"output last_hidden_state: layers {listed}, {width} wide"
+            ctx.note("add", "target", text, ir.node_ref(joined.get_node(), model))
+        drafts.write_record(model, Key.EXPOSED, record)
+
+    def ensures(self, graft: Graft) -> None:
+        """The output, its record and ``logits`` are there.
+
+        Raises:
+            PostconditionError: One is missing.
+        """
+        model = graft.target.model
+        missing = [name for name in (Port.LOGITS, Port.LAST_HIDDEN_STATE) if drafts.find_result(model, name) is None]
+        if missing or drafts.read_record(model, Key.EXPOSED) is None:
+            raise PostconditionError("the hidden states are not exposed", found=f"no output {', '.join(missing)}")
+
+    def _layers(self, graft: Graft, count: int) -> tuple[tuple[int, ...], str]:
+        """Layer ids and where they come from."""
+        if self.layers is not None:
+            if graft.draft is not None:
+                said = drafts.read_draft(graft.draft).target_layer_ids
+                if said is not None and said != self.layers:
+                    return self.layers, f"option; the draft's metadata says {', '.join(map(str, said))}"
+            return self.layers, "option"
+        if graft.draft is None:
+            raise PreconditionError("no layer ids", hint="say layers=1,3,4, or name the draft whose metadata has them")
+        draft = drafts.read_draft(graft.draft)
+        if draft.family == "dflash":
+            if self.layer_convention == "input":
+                raise PreconditionError(
+                    "dflash/target_layer_ids name outputs of layers",
+                    file=draft.file,
+                    expected="layer-convention=output",
+                    found="layer-convention=input",
+                )
+            assert draft.target_layer_ids is not None  # read_draft insists on it for DFlash
+            return draft.target_layer_ids, "draft metadata dflash/target_layer_ids"
+        if draft.target_layer_ids is not None:
+            return draft.target_layer_ids, "draft metadata hidden_layers_list"
+        if count < EAGLE3_LEAST_LAYERS:
+            raise PreconditionError(
+                "the Eagle-3 draft names no layers and the target is too shallow for the usual choice",
+                file=draft.file,
+                expected=f"{EAGLE3_LEAST_LAYERS} layers or more",
+                found=count,
+                hint="say layers=1,2,3",
+            )
+        return (2, count // 2, count - 3), "Eagle-3 default 2, N/2, N-3"
+
+    def _is_exposed(self, graft: Graft, record: dict[str, Any], states: list[ov.Output]) -> bool:
+        """Whether the output is there and is the one wanted."""
+        package = graft.target
+        there = drafts.find_result(package.model, Port.LAST_HIDDEN_STATE)
+        said = drafts.read_record(package.model, Key.EXPOSED, package.path)
+        if there is None and said is None:
+            return False
+        if said is not None and there is not None:
+            if said == record:
+                return True
+            found = f"{said.get('layers')} by convention {said.get('convention')}"
+        elif there is not None:
+            source = there.input_value(0)
+            joined = source.get_node().input_values() if len(states) > 1 else [source]
+            if len(joined) == len(states) and all(map(_same, joined, states)):
+                return True
+            found = f"an output last_hidden_state of something else, {ir.node_ref(source.get_node(), package.model)}"
+        else:
+            found = "a record of it but no output last_hidden_state"
+        raise PreconditionError(
+            "the target exposes hidden states already",
+            file=package.path,
+            expected=f"{record['layers']} by convention {record['convention']}",
+            found=found,
+        )
+
+
+def _same(a: ov.Output, b: ov.Output) -> bool:
+    return a.get_node() is b.get_node() and a.get_index() == b.get_index()
+
+
+def _check_ids(layers: tuple[int, ...], count: int, graft: Graft) -> None:
+    reasons = []
+    if not layers:
+        reasons.append(Reason("no-layers", "the list of layer ids is empty"))
+    outside = [layer for layer in layers if not 0 <= layer < count]
+    if outside:
+        listed = ", ".join(map(str, outside))
+        reasons.append(Reason("out-of-range", f"no layer {listed}: the target has layers 0 to {count - 1}"))
+    repeated = [layer for layer, times in Counter(layers).items() if times > 1]
+    if repeated:
+        reasons.append(Reason("repeated", f"layer {', '.join(map(str, repeated))} is named more than once"))
+    if reasons:
+        text = "; ".join(reason.message for reason in reasons)
+        raise PreconditionError(f"wrong layer ids: {text}", file=graft.target.path, reasons=tuple(reasons))
