@@ -33,7 +33,7 @@ from tests.drafts import checkpoints
 VOCABULARY, RANK, TOP_K = 151_936, 256, 64
 REQUESTS, ROWS = 8, 7
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32"}
-WARMUP, TURNS = 3, 20
+WARMUP, TURNS = 3, 30
 MOST_MIB = 400
 
 Array = NDArray[Any]
