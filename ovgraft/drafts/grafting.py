@@ -99,6 +99,17 @@ def redirect(graph: ir.Graph, source: ov.Output, to: ov.Output) -> None:
             graph.nodes[reader].input(input_port).replace_source_output(to)
 
 
+def add_output(model: ov.Model, output: ov.Output, name: str) -> None:
+    """Make a value an output of the model.
+
+    The tensor gets this one name: OpenVINO forgets any other name beside a Result's own, but not before the next clone
+    or save, and equal edits must give equal models.
+    """
+    result = ir.make_result(output, name)
+    result.input_value(0).set_names({name})
+    model.add_results([result])
+
+
 def drop_name(output: ov.Output, name: str) -> None:
     """Take a name off a tensor that is no output any more; a tensor without another one is named after its node."""
     output.set_names((set(output.get_names()) - {name}) or {output.get_node().get_friendly_name()})

@@ -114,7 +114,7 @@ def test_factors_and_block_size_fall_back_to_config(tmp_path: Path) -> None:
 
 def test_config_that_contradicts_itself(tmp_path: Path) -> None:
     package = draft_package(tmp_path, block_size=8, dflash_config={"block_size": 7})
-    with pytest.raises(PreconditionError, match="block_size is 8, dflash_config.block_size is 7"):
+    with pytest.raises(PreconditionError, match=r"block_size is 8, dflash_config\.block_size is 7"):
         drafts.read_draft(package)
 
 
@@ -137,7 +137,7 @@ def test_ports_of_neither_family(tmp_path: Path) -> None:
     states.output(0).set_names({"hidden_states"})
     result = ops.result(ops.relu(states))
     result.output(0).set_names({"something"})
-    with pytest.raises(PreconditionError, match="cannot tell the draft's family.*outputs something"):
+    with pytest.raises(PreconditionError, match=r"cannot tell the draft's family.*outputs something"):
         drafts.read_draft(draft_package(tmp_path, ov.Model([result], [states])))
 
 
