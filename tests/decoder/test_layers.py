@@ -9,7 +9,7 @@ import openvino.opset13 as ops
 import pytest
 
 from ovgraft import decoder
-from tests.decoder.nets import HIDDEN, Net, axis
+from tests.decoder.nets import HEAD_SIZE, HEADS, HIDDEN, Net, axis
 
 Wiring = Callable[[Net], ov.Node]
 N = 3
@@ -170,6 +170,19 @@ def written_out_attention(net: Net) -> ov.Node:
     return net.norm(x)
 
 
+def stateless(net: Net) -> ov.Node:
+    """Past keys and values come in as inputs."""
+    x = net.embed()
+    for i in range(N):
+        normed, shape = net.norm(x), [-1, HEADS, -1, HEAD_SIZE]
+        key, value = (
+            ops.concat([net.input(f"past_key_values.{i}.{name}", shape), net.split_heads(net.linear(normed))], 2)
+            for name in ("key", "value")
+        )
+        x = net.block(x, attention=net.attention(normed, cached=(key, value)))
+    return net.norm(x)
+
+
 def experts(net: Net) -> ov.Node:
     x = net.embed()
     for i in range(N):
@@ -215,7 +228,15 @@ READABLE: tuple[Wiring, ...] = (
     *(norm_behind_branches, norm_on_the_stream, scale_behind_each_layer, deepstack),
     *(deepstack_by_mask, three_branches),
     *(embedding_added_before_each_layer, shared_attention, shared_keys_and_values, first_values_everywhere),
-    *(written_out_attention, experts, hybrid, attention_beside_convolution, projections_at_both_ends, mixers_alone),
+    *(
+        stateless,
+        written_out_attention,
+        experts,
+        hybrid,
+        attention_beside_convolution,
+        projections_at_both_ends,
+        mixers_alone,
+    ),
 )
 
 
