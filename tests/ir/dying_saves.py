@@ -1,7 +1,7 @@
 """Saves that die at every step, one forked child each; run as a program, so that the forking process has no threads.
 
-``python dying_saves.py SCENARIO INPUT STATES`` makes ``STATES/0``, ``STATES/1`` and so on, each a copy of INPUT in which
-the save died just before that step, the last one being the whole save, and prints the names of the steps as JSON.
+``python dying_saves.py SCENARIO INPUT STATES`` makes ``STATES/0``, ``STATES/1`` and so on, each a copy of INPUT in
+which the save died just before that step, the last one being the whole save; ``STATES/steps.json`` names the steps.
 """
 
 from __future__ import annotations
