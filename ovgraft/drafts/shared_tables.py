@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -18,7 +19,7 @@ from ovgraft.drafts.tensors import EMBEDDING, LM_HEAD
 from ovgraft.errors import CheckpointError, Reason
 from ovgraft.ir.weights import weight_root
 
-_ROWS = 1024  # of a table 4,096 wide, a block is 16 MB as f32
+_BLOCK = 1 << 17  # elements compared at a time: a block of f32 stays in the cache
 
 # Rounding moves an element by half a quantization step at most; a zero point that is rounded too and a scale stored as
 # f16 add up to one more. Tables of another model are several steps away almost everywhere.
@@ -154,11 +155,21 @@ def _without(checkpoint: Checkpoint, found: dict[str, Comparison]) -> Checkpoint
     return Checkpoint(checkpoint.path, resolved, checkpoint.weights.renamed(left))
 
 
+def _blocks(table: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    count = max(1, _BLOCK // max(1, table.shape[1]))
+    for start in range(0, len(table), count):
+        yield start, table[start : start + count].astype(np.float32)
+
+
 def _compare_floats(table: NDArray[Any], rows: WeightRows) -> Comparison:
     exact, largest, differing = True, 0.0, 0
-    for start in range(0, len(table), _ROWS):
-        own = table[start : start + _ROWS].astype(np.float32)
+    for start, own in _blocks(table):
         target = rows.read(start, start + len(own))
+        unequal = own != target
+        if not unequal.any():
+            continue
+        exact = False
+        own, target = own[unequal], target[unequal]
         error = np.abs(own - target)
         same = error <= _rounding(own, table.dtype, target, rows.dtype)
         if rows.dtype == np.float16:
@@ -166,9 +177,8 @@ def _compare_floats(table: NDArray[Any], rows: WeightRows) -> Comparison:
             limits = np.finfo(np.float16)
             same |= (np.abs(own) > limits.max) & (np.abs(target) == limits.max)
             same |= (np.abs(own) < limits.smallest_normal) & (error <= limits.smallest_normal / 1024)
-        exact &= bool(np.array_equal(own, target))
         differing += int(np.count_nonzero(~same))
-        largest = max(largest, float(np.max(error, initial=0.0)))
+        largest = max(largest, float(np.max(error)))
     if exact:
         return Comparison(Match.IDENTICAL, rows.weight.format, "equal numbers")
     if not differing:
@@ -197,8 +207,7 @@ def _spacing(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _compare_compressed(table: NDArray[Any], rows: WeightRows) -> Comparison:
     most, total = 0.0, 0.0
-    for start in range(0, len(table), _ROWS):
-        own = table[start : start + _ROWS].astype(np.float32)
+    for start, own in _blocks(table):
         target = rows.read(start, start + len(own))
         step = np.abs(rows.read(start, start + len(own), plus=1) - target)
         error = np.abs(own - target)
