@@ -62,7 +62,8 @@ def reorder(model: ov.Model) -> None:
     model.add_parameters([parameter])
 
 
-def swap_results(model: ov.Model) -> None:
+def swapped_results(model: ov.Model) -> None:
+    more_results(model)
     result = model.get_results()[0]
     model.remove_result(result)
     model.add_results([result])
@@ -79,7 +80,7 @@ EDITS: dict[str, Callable[[ov.Model], object]] = {
     "edges": swapped_edges,
     "opset": another_opset,
     "result": more_results,
-    "result order": lambda model: (more_results(model), swap_results(model)),
+    "result order": swapped_results,
     "parameter order": reorder,
 }
 
