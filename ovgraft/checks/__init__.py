@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ovgraft.checks.alone import RunReport, run_alone
     from ovgraft.checks.comparison import Comparison, OutputDifference, compare
     from ovgraft.checks.grafts import Verification, compare_grafts, graft_of
+    from ovgraft.checks.heads import checkpoint_head, compare_with_formulas
     from ovgraft.checks.run import PARITY, Runner
     from ovgraft.checks.tolerances import Tolerances
 
@@ -21,8 +22,10 @@ __all__ = [
     "Runner",
     "Tolerances",
     "Verification",
+    "checkpoint_head",
     "compare",
     "compare_grafts",
+    "compare_with_formulas",
     "graft_of",
     "run_alone",
 ]
@@ -33,6 +36,7 @@ __getattr__, __dir__ = attach(
         "alone": ("RunReport", "run_alone"),
         "comparison": ("Comparison", "OutputDifference", "compare"),
         "grafts": ("Verification", "compare_grafts", "graft_of"),
+        "heads": ("checkpoint_head", "compare_with_formulas"),
         "run": ("PARITY", "Runner"),
         "tolerances": ("Tolerances",),
     },

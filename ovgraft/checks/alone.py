@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ovgraft.checks.comparison import STEPS
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
 from ovgraft.checks.run import PARITY, Runner
+from ovgraft.drafts.kinds import model_kind
 
 Array = NDArray[Any]
 
@@ -91,6 +92,10 @@ def run_alone(
         SpecError: ``inputs`` are not the model's inputs, or there is no such device.
         MismatchError: Nothing tells what an input should hold, or it does not compile or run.
     """
+    if model_kind(model) == "markov head" and inputs is None:
+        from ovgraft.checks.heads import run_head
+
+        return run_head(model, subject=subject, seed=seed, samples=samples, device=device, config=config)
     maker = FeedMaker([model], seed)
     if inputs is not None:
         maker.check_given(inputs)
@@ -103,12 +108,13 @@ def run_alone(
         for call in calls:
             feeds = maker.feeds(call, sample) if inputs is None else inputs
             for name, value in runner.run(feeds).items():
-                found[name] = _seen(found.get(name), name, value, call.label)
+                found[name] = seen(found.get(name), name, value, call.label)
     labels = tuple(call.label for call in calls)
     return RunReport(subject, tuple(found.values()), samples, labels, seed, device)
 
 
-def _seen(before: OutputRange | None, name: str, value: Array, call: str) -> OutputRange:
+def seen(before: OutputRange | None, name: str, value: Array, call: str) -> OutputRange:
+    """What is known of an output after one more call."""
     wide = np.abs(value.astype(np.float64))
     finite = np.isfinite(wide)
     largest = float(wide.max(where=finite, initial=0.0))

@@ -14,7 +14,6 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.head_feeds import head_value
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.kinds import ModelKind, model_kind
@@ -137,8 +136,6 @@ class FeedMaker:
     def _value(self, name: str, shape: ov.PartialShape, call: Call, random: np.random.Generator) -> Array | None:
         total = call.past + call.context + call.rows
         is_mamba = _CACHE_POSITION in self.ports
-        if self.kind == "markov head":
-            return head_value(name, shape, self._vocab_size, self.ports, random)
         match name:
             case Port.INPUT_IDS | "input":
                 return random.integers(0, self._vocab_size, _fit(name, shape, (_BATCH, call.rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from ovgraft.checks.pair import Pair, find_taps
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.checks.run import PARITY
 from ovgraft.checks.tolerances import Tolerances
-from ovgraft.drafts.contract import Port
+from ovgraft.drafts.contract import FileName, Port
 from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import MismatchError, Reason
 from ovgraft.graft import Graft, Package
@@ -24,6 +24,9 @@ from ovgraft.graft import Graft, Package
 if TYPE_CHECKING:
     from ovgraft.graft import Snapshot
     from ovgraft.passbase import ModelRole
+
+SIDE_MODELS = (FileName.TEXT_EMBEDDINGS, FileName.MARKOV_HEAD)
+"""Models beside the main one whose inputs the checks know how to make."""
 
 _DATA = (Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.HIDDEN_STATES)
 
@@ -121,17 +124,30 @@ def compare_grafts(
         "device": device,
         "config": config,
     }
-    if a.draft is None or b.draft is None:
-        notes = () if a.draft is b.draft else ("only one side has a draft; it was not compared",)
-        return Verification((compare(a.target.model, b.target.model, subject="target", **options),), notes)
-    models = [(a.target.model, b.target.model), (a.draft.model, b.draft.model)]
+    sides = list(_side_comparisons(a, b, options))
+    drafts_of = [None if graft.draft is None else graft.draft.get(graft.draft.main_name) for graft in (a, b)]
+    if None in drafts_of:
+        notes = () if drafts_of == [None, None] else ("only one side has a draft IR; it was not compared",)
+        target = compare(a.target.model, b.target.model, subject="target", **options)
+        return Verification((target, *sides), notes)
+    models = [(a.target.model, b.target.model), (a.package("draft").model, b.package("draft").model)]
     exposing = [Port.LAST_HIDDEN_STATE in by_name(graft.target.model.outputs) for graft in (a, b)]
     if exposing[0] == exposing[1] and all(_comparable(*pair) for pair in models):
         subjects = ("target", "draft")
-        return Verification(
-            tuple(compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True))
-        )
-    return Verification((compare_pairs(a, b, **options),))
+        both = [compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True)]
+        return Verification((*both, *sides))
+    return Verification((compare_pairs(a, b, **options), *sides))
+
+
+def _side_comparisons(a: Graft, b: Graft, options: Mapping[str, Any]) -> Iterator[Comparison]:
+    """Models beside the main ones that both grafts have and whose inputs are known."""
+    for role in a.packages.keys() & b.packages.keys():
+        for name in SIDE_MODELS:
+            models = [
+                graft.package(role).get(name) if graft.package(role).kind == "folder" else None for graft in (a, b)
+            ]
+            if models[0] is not None and models[1] is not None:
+                yield compare(models[0], models[1], subject=f"{role} {name}", **options)
 
 
 def compare_pairs(

@@ -66,9 +66,9 @@ def command(
     arrays = None if inputs is None else read_inputs(inputs)
     with console.status() as status:
         if b is None:
-            good, data, blocks = verify_one(a, draft, arrays, status, console.symbols, **options)
+            good, data, blocks = verify_one(a, draft, arrays, status, **options)
         else:
-            good, data, blocks = verify_two(a, b, draft, arrays, limits, status, console.symbols, **options)
+            good, data, blocks = verify_two(a, b, draft, arrays, limits, status, **options)
     if as_json:
         console.document(data)
     else:

@@ -33,7 +33,7 @@ def report_lines(report: Report, verification: Verification | None, symbols: Sym
     if said:
         blocks += [Line(), Table(said)]
     if verification is not None:
-        blocks += [Line(), *comparison_lines(verification, symbols)]
+        blocks += [Line(), *comparison_lines(verification)]
     return blocks
 
 

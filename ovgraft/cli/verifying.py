@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ovgraft import checks, ir
+from ovgraft.checks.grafts import SIDE_MODELS
 from ovgraft.cli.opening import open_graft
-from ovgraft.drafts.contract import FileName
-from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
+from ovgraft.drafts.kinds import model_kind
+from ovgraft.inspection.layout import Block, Cell, Line, Table
 from ovgraft.ir.reading import verify_digest
 
 if TYPE_CHECKING:
@@ -22,20 +23,24 @@ if TYPE_CHECKING:
     Status = Callable[[str], None]
     Answer = tuple[bool, dict[str, object], list[Block]]
 
-_SIDE_MODELS = (FileName.TEXT_EMBEDDINGS, FileName.MARKOV_HEAD)
 
+def verify_one(path: Path, draft: Path | None, inputs: Arrays, status: Status, **options: Any) -> Answer:
+    """Digests, every model alone, and a Markov head against the checkpoint beside it.
 
-def verify_one(
-    path: Path, draft: Path | None, inputs: Arrays, status: Status, symbols: Symbols, **options: Any
-) -> Answer:
-    """Digests, then every model alone.
+    Args:
+        path: What the user named.
+        draft: The draft of a plain target.
+        inputs: Values for the target instead of made-up ones.
+        status: Told what is being done.
+        **options: Of :func:`ovgraft.checks.run_alone`.
 
     Returns:
         Whether all is well, the JSON document, the lines.
     """
     graft = open_graft(path, draft)
     digests = list(_digests(graft, status))
-    reports = []
+    reports: list[RunReport] = []
+    witnessed: list[Comparison] = []
     for subject, file in _irs(graft):
         if inputs is not None and subject != "target":
             continue  # they are the target's
@@ -43,23 +48,39 @@ def verify_one(
         model = ir.read_model(file)
         model.validate_nodes_and_infer_types()
         reports.append(checks.run_alone(model, subject=subject, inputs=inputs, **options))
-    good = all(report.good for report in reports)
-    data = {"schema": 1, "good": good, "digests": digests, "models": [report.to_dict() for report in reports]}
-    verdict = _verdict("all numbers are finite" if good else "not all numbers are finite", good, reports[0])
-    return good, data, [*_digest_lines(digests), _ranges(reports, symbols), verdict]
+        if model_kind(model) == "markov head" and (formulas := checks.checkpoint_head(file.parent, model)) is not None:
+            common = {key: options[key] for key in ("seed", "samples", "device")}
+            witnessed.append(checks.compare_with_formulas(model, formulas, subject=f"{subject}, formulas", **common))
+    finite, same = all(report.good for report in reports), all(comparison.same for comparison in witnessed)
+    data: dict[str, object] = {
+        "schema": 1,
+        "good": finite and same,
+        "digests": digests,
+        "models": [report.to_dict() for report in reports],
+        "formulas": [comparison.to_dict() for comparison in witnessed],
+    }
+    text = "all numbers are finite" if finite else "not all numbers are finite"
+    if witnessed:
+        text += ", the head computes its checkpoint's formulas" if same else ", the head strays from its checkpoint"
+    blocks = [*_digest_lines(digests), _ranges(reports)]
+    if witnessed:
+        blocks += [Line(), _differences(witnessed)]
+    return finite and same, data, [*blocks, _verdict(text, finite and same, reports[0])]
 
 
 def verify_two(
-    a: Path,
-    b: Path,
-    draft: Path | None,
-    inputs: Arrays,
-    tolerances: Tolerances,
-    status: Status,
-    symbols: Symbols,
-    **options: Any,
+    a: Path, b: Path, draft: Path | None, inputs: Arrays, tolerances: Tolerances, status: Status, **options: Any
 ) -> Answer:
     """Digests, then both on the same inputs.
+
+    Args:
+        a: What is right by definition.
+        b: The other.
+        draft: The draft of ``a``, when that is a plain target.
+        inputs: Values for the targets instead of made-up ones.
+        tolerances: Limits.
+        status: Told what is being done.
+        **options: Of :func:`ovgraft.checks.compare_grafts`.
 
     Returns:
         Whether they are the same, the JSON document, the lines.
@@ -74,25 +95,26 @@ def verify_two(
         one = checks.compare(*models, subject="target", tolerances=tolerances, inputs=inputs, **options)
         found = checks.Verification((one,))
     data = {"schema": 1, "digests": digests, **found.to_dict()}
-    return found.same, data, [*_digest_lines(digests), *comparison_lines(found, symbols)]
+    return found.same, data, [*_digest_lines(digests), *comparison_lines(found)]
 
 
-def comparison_lines(found: Verification, symbols: Symbols) -> list[Block]:
-    """A table per comparison, what was left out, and the verdict."""
-    blocks: list[Block] = []
+def comparison_lines(found: Verification) -> list[Block]:
+    """The table, what was left out, and the verdict."""
+    blocks: list[Block] = [_differences(found.comparisons)]
     for comparison in found.comparisons:
-        blocks += [_differences(comparison), *_left_out(comparison)]
+        blocks += _left_out(comparison)
     blocks += [Line((Cell(note, "dim"),), indent=2) for note in found.notes]
     text = "same within limits" if found.same else "not the same"
     return [*blocks, _verdict(text, found.same, found.comparisons[0])]
 
 
 def _irs(graft: Graft) -> Iterator[tuple[str, Path]]:
-    """Main models, and those side models whose inputs ovgraft knows how to make."""
+    """Main models, and those side models whose inputs the checks know how to make."""
     for role, package in graft.packages.items():
-        yield role, package.xml(package.main_name)
-        for name in _SIDE_MODELS if package.kind == "folder" else ():
-            if package.xml(name).is_file():
+        if not package.is_checkpoint:
+            yield role, package.xml(package.main_name)
+        for name in SIDE_MODELS if package.kind == "folder" else ():
+            if name != package.main_name and package.xml(name).is_file():
                 yield f"{role} {name}", package.xml(name)
 
 
@@ -112,22 +134,22 @@ def _digest_lines(digests: list[dict[str, object]]) -> list[Block]:
     return [Table(rows), Line()]
 
 
-def _ranges(reports: list[RunReport], symbols: Symbols) -> Table:
+def _ranges(reports: list[RunReport]) -> Table:
     rows = [
         (
-            report.subject,
+            report.subject if at == 0 else "",
             Cell(output.output, "name"),
             f"[{','.join(map(str, output.shape))}]",
             f"{output.largest:.3g}",
             Cell(output.problem, "bad") if output.problem else Cell("ok", "good"),
         )
         for report in reports
-        for output in report.outputs
+        for at, output in enumerate(report.outputs)
     ]
-    return Table(rows, header=("model", "output", "shape", "largest", ""), align="<<<><")
+    return Table(rows, header=("", "output", "shape", "largest", ""), align="<<<><")
 
 
-def _differences(comparison: Comparison) -> Table:
+def _differences(comparisons: Sequence[Comparison]) -> Table:
     rows = [
         (
             comparison.subject if at == 0 else "",
@@ -136,15 +158,20 @@ def _differences(comparison: Comparison) -> Table:
             _small(output.max_rel),
             _small(output.mean_abs),
             "-" if output.where is None else str(output.where),
-            f"{output.atol:g} + {output.rtol:g}|a|",
+            _limit(output.atol, output.rtol),
             Cell("ok", "good")
             if output.same
             else Cell("FAIL" if output.problem == "differs" else output.problem, "bad"),
         )
+        for comparison in comparisons
         for at, output in enumerate(comparison.outputs)
     ]
     header = ("", "output", "max abs", "max rel", "mean abs", "where", "limit", "")
     return Table(rows, header=header, align="<<>>><<<")
+
+
+def _limit(atol: float, rtol: float) -> str:
+    return f"{atol:g} + {rtol:g}|a|" if atol or rtol else "exact"
 
 
 def _small(value: float) -> str:

@@ -60,7 +60,7 @@ def collect_model(model: ov.Model, name: str) -> ModelInfo:
         rt_info={"/".join(path): text for path, text in ir.flatten(model).items()},
         why_not=_why_not(model) if kind == "other" else "",
         layers=tuple(_layer(graph, layer) for layer in structure.layers) if structure else (),
-        embedding=_embedding(graph, embedding) if embedding and kind != "other" else None,
+        embedding=_embedding(graph, embedding) if embedding and kind not in ("other", "markov head") else None,
         lm_head=_lm_head(graph, lm_head, embedding) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
         last_hidden_state=graph.ref(graph.index(structure.lm_head.hidden.get_node())) if structure else None,
         structure_error=reasons,

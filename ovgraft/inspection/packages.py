@@ -6,15 +6,19 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ovgraft import drafts, ir
+from ovgraft.drafts import markov
 from ovgraft.drafts.contract import FileName
 from ovgraft.errors import ModelFileError, OvgraftError
 from ovgraft.graft import Package
 from ovgraft.inspection.collect import collect_model
 from ovgraft.inspection.facts import draft_facts, graft_facts, head_facts
 from ovgraft.inspection.tree import CheckpointInfo, FactInfo, FileInfo, Inspection, ModelInfo, PackageInfo
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 _TOKENIZERS = frozenset({"openvino_tokenizer", "openvino_detokenizer"})
 _MAIN = (FileName.MODEL, FileName.LANGUAGE_MODEL)
@@ -53,8 +57,16 @@ def _package(path: Path, role: str) -> PackageInfo:
     problems: list[str] = []
     if path.is_file() and path.suffix != ".xml":
         raise ModelFileError("an OpenVINO IR is named by its .xml file", file=path)
-    models = tuple(_model(folder / f"{stem}.xml", problems) for stem in names)
-    return PackageInfo(name, role, files, models, (*problems, *_head_problems(models)))
+    models: list[ModelInfo] = []
+    by_kind: dict[str, ov.Model] = {}
+    for stem in names:
+        package = Package(folder / f"{stem}.xml")  # tells of files that a killed save moved away
+        model = ir.read_model(package.path)
+        package.add(stem, model)
+        info = _with_facts(collect_model(model, stem), package, problems)
+        models.append(info)
+        by_kind.setdefault("draft" if info.kind.endswith("draft") else info.kind, model)
+    return PackageInfo(name, role, files, tuple(models), (*problems, *_head_problems(by_kind)))
 
 
 def _ir_names(folder: Path) -> list[str]:
@@ -68,11 +80,10 @@ def _files(folder: Path, names: tuple[str, ...] | None = None) -> tuple[FileInfo
     return tuple(FileInfo(file.name, file.stat().st_size) for file in found)
 
 
-def _model(xml: Path, problems: list[str]) -> ModelInfo:
-    info = collect_model(ir.read_model(xml), xml.stem)
+def _with_facts(info: ModelInfo, package: Package, problems: list[str]) -> ModelInfo:
+    """What a draft or a head says about itself."""
     facts: tuple[FactInfo, ...] = ()
     if info.kind in ("dflash draft", "eagle3 draft"):
-        package = Package(xml)
         try:
             facts = draft_facts(drafts.read_draft(package), info.rt_info, package.config)
         except OvgraftError as error:
@@ -82,19 +93,13 @@ def _model(xml: Path, problems: list[str]) -> ModelInfo:
     return dataclasses.replace(info, draft=facts, graft=graft_facts(info.rt_info))
 
 
-def _head_problems(models: tuple[ModelInfo, ...]) -> list[str]:
-    """A backbone that advertises a Markov head needs the file, and the two must agree."""
-    said = {fact.name: fact.value for model in models for fact in model.draft if model.kind != "markov head"}
-    head = next((model for model in models if model.kind == "markov head"), None)
-    if head is None:
-        advertised = said.get("head type", "none") != "none" or said.get("head rank", "0") != "0"
-        return [f"the draft advertises a Markov head and there is no {FileName.MARKOV_HEAD}.xml"] if advertised else []
-    has = {fact.name: fact.value for fact in head.draft}
-    return [
-        f"{name} is {said[name]} in the draft and {has[name]} in {head.name}"
-        for name in ("head type", "head rank")
-        if name in said and name in has and said[name] != has[name]
-    ]
+def _head_problems(models: Mapping[str, ov.Model]) -> list[str]:
+    """What is wrong with a Markov head, or does not fit between it and the draft that advertises it."""
+    head, backbone = models.get("markov head"), models.get("draft")
+    reasons = [] if head is None else [*markov.head_reasons(head)]
+    if backbone is not None:
+        reasons += markov.backbone_reasons(backbone, head, None)
+    return list(map(str, reasons))
 
 
 def _checkpoint(folder: Path) -> CheckpointInfo:

@@ -191,7 +191,7 @@ def test_an_advertised_head_without_a_file_is_a_problem(run: Run, tmp_path: Path
     model.set_rt_info("vanilla", ["dflash", "markov_head_type"])
     model.set_rt_info("8", ["dflash", "markov_rank"])
     text = run("inspect", models.write_package(model, tmp_path / "d")).out
-    assert "advertises a Markov head and there is no openvino_markov_head_model.xml" in text
+    assert "advertises a vanilla head of rank 8 and there is no openvino_markov_head_model" in text
     assert "head type" in text
 
 

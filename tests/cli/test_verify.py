@@ -140,6 +140,17 @@ def test_a_model_that_does_not_compile_is_told_without_openvinos_text(
     assert "caused by: Exception from" in run("-v", "verify", target).err
 
 
+def test_a_packed_head_is_held_against_its_checkpoint(run: Run, zoo: Callable[[str], Path], tmp_path: Path) -> None:
+    pair = ["--target", zoo("qwen3"), "--draft", zoo("checkpoints") / "deepspec_gated"]
+    assert run("apply", *pair, "-p", "pack-markov-head", "-o", tmp_path / "out").code == 0
+    outcome = run("verify", tmp_path / "out", "--steps", 0)
+    assert outcome.code == 0, outcome.err
+    assert "the head computes its checkpoint's formulas" in outcome.out
+    shutil.copy(zoo("checkpoints") / "deepspec_vanilla" / "model.safetensors", tmp_path / "out" / "draft")
+    assert run("verify", tmp_path / "out", "--steps", 0).code != 0
+    assert run("verify", zoo("qwen3"), tmp_path / "out", "--draft", tmp_path / "out" / "draft", "--steps", 0).code == 0
+
+
 def test_real_exports(run: Run, zoo: Callable[[str], Path]) -> None:
     outcome = run("verify", zoo("qwen3"), zoo("qwen3-int8"), "--steps", 1)
     assert outcome.code == 1
