@@ -1,13 +1,13 @@
 """Markov heads at full size on CPU: V 151,936, rank 256, bf16 tables. `python -m benchmarks.markov_head` prints them.
 
-The sides of a ratio take turns in one process, and each side counts with its fastest turn: other work on the machine
-only ever adds.
+The sides of a ratio take turns in one process; a line has the medians of both and the median of the turns' ratios.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -71,15 +71,13 @@ def _inference() -> list[measure.Row]:
     packed, blocks = score(0, REQUESTS), [score(i, 1) for i in range(REQUESTS)]
     top_k = _call(_unstable_top_k(), {"x": logits})
 
-    step_8, steps_8 = _fastest(step, _all(steps))
-    seven, seven_bare = _fastest(_all([steps[0]] * ROWS), _all([bare] * ROWS))
-    scored, scored_apart, sorted_only = _fastest(packed, _all(blocks), top_k)
-    return [
-        _row("markov head: dense step of 8 requests / 8 of one", step_8, steps_8, 0.25),
-        _row("markov head: 7 dense steps of one request / 7 MatMuls", seven, seven_bare, 1.2),
-        _row("markov head: scorer, 8 x 7 rows / 8 of 7", scored, scored_apart, 1.0),
-        _row("markov head: scorer, 8 x 7 rows, K 64 / unstable TopK", scored, sorted_only, 3.0),
-    ]
+    pairs = {
+        ("dense step of 8 requests / 8 of one", 0.25): (step, _all(steps)),
+        ("7 dense steps of one request / 7 MatMuls", 1.2): (_all([steps[0]] * ROWS), _all([bare] * ROWS)),
+        ("scorer, 8 x 7 rows / 8 of 7", 1.0): (packed, _all(blocks)),
+        ("scorer, 8 x 7 rows, K 64 / unstable TopK", 3.0): (packed, top_k),
+    }
+    return [_row(what, _in_turns(*calls), budget) for (what, budget), calls in pairs.items()]
 
 
 def _saving(folder: Path) -> list[measure.Row]:
@@ -89,8 +87,8 @@ def _saving(folder: Path) -> list[measure.Row]:
     safe = measure.run("benchmarks.markov_head:save_safely", source, folder)
     memory = max(cached.peak_mib, safe.peak_mib)
     return [
-        _row("markov head: build and ov.save_model / cp", cached.value[0], cached.value[1], 2.0),
-        _row("markov head: build, safe save / cp, fsync", safe.value[0], safe.value[1], 2.0),
+        _row("build and ov.save_model / cp", cached.value, 2.0),
+        _row("build, safe save / cp, fsync", safe.value, 2.0),
         measure.Row(
             "markov head: build and save, private memory",
             f"{memory:.0f} MiB",
@@ -101,8 +99,8 @@ def _saving(folder: Path) -> list[measure.Row]:
     ]
 
 
-def save_cached(source: str, folder: str) -> tuple[float, float]:
-    """Milliseconds to build a head and let OpenVINO save it, and to copy the checkpoint's file."""
+def save_cached(source: str, folder: str) -> list[list[float]]:
+    """Milliseconds, turn by turn, to build a head and let OpenVINO save it, and to copy the checkpoint's file."""
     out = Path(folder) / "cached"
 
     def save() -> None:
@@ -111,7 +109,7 @@ def save_cached(source: str, folder: str) -> tuple[float, float]:
     return _against_copy(save, Path(source), out, sync=False)
 
 
-def save_safely(source: str, folder: str) -> tuple[float, float]:
+def save_safely(source: str, folder: str) -> list[list[float]]:
     """The same with what a package is saved with: fsync, a digest, reading back; against a copy with fsync."""
     out = Path(folder) / "safe"
 
@@ -125,7 +123,7 @@ def _build(source: Path) -> ov.Model:
     return markov.build_head(markov.read_head_weights(read_checkpoint(source)))
 
 
-def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> tuple[float, float]:
+def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> list[list[float]]:
     weights = source / "model.safetensors"
 
     def copy() -> None:
@@ -134,7 +132,7 @@ def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> tuple[f
             files.sync(out / "copy")
 
     times: list[list[float]] = [[], []]
-    for _ in range(6):
+    for _ in range(9):
         for work, taken in zip((save, copy), times, strict=True):
             shutil.rmtree(out, ignore_errors=True)
             out.mkdir()
@@ -143,7 +141,7 @@ def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> tuple[f
             work()
             taken.append((time.perf_counter() - start) * 1e3)
     shutil.rmtree(out)
-    return min(times[0]), min(times[1])
+    return times
 
 
 def _big_checkpoint(folder: Path) -> Path:
@@ -199,20 +197,22 @@ def _all(calls: Sequence[Call]) -> Call:
     return lambda: [call() for call in calls]
 
 
-def _fastest(*calls: Call) -> list[float]:
-    """Milliseconds of each call's fastest turn."""
-    best = [float("inf")] * len(calls)
+def _in_turns(*calls: Call) -> list[list[float]]:
+    """Milliseconds of each call in each turn."""
+    times: list[list[float]] = [[] for _ in calls]
     for turn in range(WARMUP + TURNS):
-        for index, call in enumerate(calls):
+        for call, taken in zip(calls, times, strict=True):
             start = time.perf_counter()
             call()
             if turn >= WARMUP:
-                best[index] = min(best[index], (time.perf_counter() - start) * 1e3)
-    return best
+                taken.append((time.perf_counter() - start) * 1e3)
+    return times
 
 
-def _row(what: str, found: float, reference: float, budget: float) -> measure.Row:
-    return measure.Row(what, f"{found:.1f} ms", f"{reference:.1f} ms", found / reference, budget)
+def _row(what: str, times: Sequence[Sequence[float]], budget: float) -> measure.Row:
+    found, reference = (f"{statistics.median(taken):.1f} ms" for taken in times)
+    ratio = statistics.median(a / b for a, b in zip(*times, strict=True))
+    return measure.Row(f"markov head: {what}", found, reference, ratio, budget)
 
 
 def main() -> int:
