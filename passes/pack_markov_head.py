@@ -61,7 +61,7 @@ class PackMarkovHead(Pass):
         top_k = checkpoint.spec.head.top_k if self.top_k is None else self.top_k
         head = markov.build_head(weights, top_k=top_k, precision=self.precision, confidence=self.confidence)
         record = {"checkpoint": said, "config_blake3": markov.config_digest(checkpoint)}
-        ir.set_text(head, markov.HEAD_SOURCE, json.dumps(record, sort_keys=True))
+        ir.set_text(head, Key.MARKOV_HEAD_SOURCE, json.dumps(record, sort_keys=True))
         backbone = package.get(package.main_name)
         _check_fit(graft, backbone, head, checkpoint)
         there = package.get(FileName.MARKOV_HEAD)

@@ -46,6 +46,8 @@ __all__ = [
     "Source",
     "StoredTensor",
     "WeightSource",
+    "add_output",
+    "add_output",
     "build_draft",
     "check_attached",
     "check_finite",

@@ -94,7 +94,7 @@ def test_the_record_has_no_machine_path(tmp_path: Path) -> None:
     pair = graft(tmp_path)
     source = checkpoint(tmp_path)
     pairs.run_passes(pair, PackMarkovHead(checkpoint=str(source)))
-    record = json.loads(ir.get_text(head_of(pair), markov.HEAD_SOURCE) or "")
+    record = json.loads(ir.get_text(head_of(pair), Key.MARKOV_HEAD_SOURCE) or "")
     digest = blake3((source / "config.json").read_bytes()).hexdigest()
     assert record == {"checkpoint": "deepspec_vanilla", "config_blake3": digest}
     for model in (head_of(pair), pair.package("draft").model):
@@ -108,7 +108,7 @@ def test_a_draft_that_is_a_checkpoint_is_its_own_source(tmp_path: Path) -> None:
     pair = pairs.open_pair(target, checkpoint(tmp_path))
     (context,) = pairs.run_passes(pair, PackMarkovHead())
     assert markov.head_reasons(head_of(pair)) == ()
-    assert json.loads(ir.get_text(head_of(pair), markov.HEAD_SOURCE) or "")["checkpoint"] == "."
+    assert json.loads(ir.get_text(head_of(pair), Key.MARKOV_HEAD_SOURCE) or "")["checkpoint"] == "."
     assert any("no backbone" in remark for remark in context.remarks)
     # a backbone that joins later in the same run is announced on
     backbone = models.tiny_dflash_draft(1, n=2, hidden=checkpoints.HIDDEN, target_layer_ids=checkpoints.LAYER_IDS)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ovgraft.drafts.markov.build import DEFAULT_TOP_K, build_head
     from ovgraft.drafts.markov.check import backbone_reasons, head_reasons, package_reasons, require_head
     from ovgraft.drafts.markov.computations import (
-        HEAD_SOURCE,
-        SELECT_COMPUTATION,
         TOP_K_CONSTANT,
         Computation,
         computations_of,
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_TOP_K",
-    "HEAD_SOURCE",
-    "SELECT_COMPUTATION",
     "TOP_K_CONSTANT",
     "Computation",
     "HeadFacts",
@@ -68,8 +64,6 @@ __getattr__, __dir__ = attach(
         "build": ("DEFAULT_TOP_K", "build_head"),
         "check": ("backbone_reasons", "head_reasons", "package_reasons", "require_head"),
         "computations": (
-            "HEAD_SOURCE",
-            "SELECT_COMPUTATION",
             "TOP_K_CONSTANT",
             "Computation",
             "computations_of",

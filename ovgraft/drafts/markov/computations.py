@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ovgraft.drafts.contract import MARKOV_PORTS, Port, PortType, RtPath
+from ovgraft.drafts.contract import MARKOV_PORTS, Port, PortType
 from ovgraft.drafts.spec import Confidence, HeadType
 
 TOP_K_CONSTANT = "markov_head_top_k"
 """Friendly name of the one Constant that every TopK of the scorer takes K from."""
-
-SELECT_COMPUTATION: RtPath = ("ovgraft", "select_computation")
-"""rt_info of a packed model that runs only after a computation is selected: JSON, port -> computation -> dims."""
-
-HEAD_SOURCE: RtPath = ("ovgraft", "markov_head_source")
-"""rt_info of a head: JSON with the name and the config digest of the checkpoint it was built from."""
 
 INPUT_ORDER = (
     Port.DRAFT_LOGITS,

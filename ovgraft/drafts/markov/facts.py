@@ -11,7 +11,7 @@ import openvino as ov
 
 from ovgraft import ir
 from ovgraft.drafts.contract import Key, Port, RtPath
-from ovgraft.drafts.markov.computations import SELECT_COMPUTATION, Computation, ambiguous_ports
+from ovgraft.drafts.markov.computations import Computation, ambiguous_ports
 from ovgraft.drafts.spec import HeadType
 from ovgraft.errors import PreconditionError
 
@@ -55,7 +55,7 @@ def write_facts(model: ov.Model, facts: HeadFacts, present: Sequence[Computation
         Key.HIDDEN_SIZE: facts.hidden_size if reads_hidden else None,
     }
     ambiguous = ambiguous_ports(facts.type, tuple(present))
-    entries[SELECT_COMPUTATION] = json.dumps(ambiguous, sort_keys=True) if ambiguous else None
+    entries[Key.SELECT_COMPUTATION] = json.dumps(ambiguous, sort_keys=True) if ambiguous else None
     for key, value in entries.items():
         if value is None:
             ir.delete(model, key)

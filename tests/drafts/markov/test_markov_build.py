@@ -67,7 +67,7 @@ def test_metadata(head: HeadType, draft_vocab: int | None) -> None:
     if draft_vocab is not None:
         wanted[Key.DRAFT_VOCAB_SIZE] = "40"
     if head is HeadType.GATED:
-        wanted[markov.SELECT_COMPUTATION] = '{"draft_hidden_states": {"dense": "[M, H]", "scorer": "[R, H]"}}'
+        wanted[Key.SELECT_COMPUTATION] = '{"draft_hidden_states": {"dense": "[M, H]", "scorer": "[R, H]"}}'
     assert ir.flatten(model) == wanted
     assert markov.head_reasons(model) == ()
 
@@ -261,7 +261,7 @@ def test_a_packed_model_runs_as_it_is_unless_it_says_otherwise(head: HeadType) -
     }
     compiled = ir.core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     given = {name: feeds[name] for name in names(model.inputs)}
-    if ir.get_text(model, markov.SELECT_COMPUTATION) is None:
+    if ir.get_text(model, Key.SELECT_COMPUTATION) is None:
         compiled(given)
     else:
         assert head is HeadType.GATED

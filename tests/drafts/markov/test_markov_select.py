@@ -38,7 +38,7 @@ def test_one_computation_and_nothing_dead(head: HeadType, keep: str, inputs: lis
     facts = ir.flatten(model)
     assert facts[Key.TOP_K] == ("64" if keep == "scorer" else "0")
     assert (Key.HIDDEN_SIZE in facts) == ("draft_hidden_states" in inputs)
-    assert markov.SELECT_COMPUTATION not in facts
+    assert Key.SELECT_COMPUTATION not in facts
     kept = {node.get_friendly_name() for node in model.get_ordered_ops()}
     assert (markov.TOP_K_CONSTANT in kept) == (keep == "scorer")
     assert ("markov_w2" in kept) == (keep != "confidence")
