@@ -47,7 +47,6 @@ __all__ = [
     "StoredTensor",
     "WeightSource",
     "add_output",
-    "add_output",
     "build_draft",
     "check_attached",
     "check_finite",
