@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 RECORD = "lm_head"
 """Name of this pass's part of the record ``ovgraft/applied``."""
 
+_LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Gather", "Slice"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttachLmHead(Pass):
@@ -119,15 +121,21 @@ class AttachLmHead(Pass):
 
 
 def _remark_on_target(graft: Graft, source: decoder.LmHead, draft: drafts.DraftIr, ctx: Context) -> None:
-    if source.post_ops:
-        steps = ", ".join(node.get_type_name() for node in source.post_ops)
+    bias = None if source.bias is None else source.bias.get_node()
+    scaling = [node for node in source.post_ops if node.get_type_name() not in _LAYOUT and not _adds(node, bias)]
+    if scaling:
+        steps = ", ".join(node.get_type_name() for node in scaling)
         ctx.remark(
-            f"the target reshapes its logits ({steps}); the draft does not: output_multiplier "
+            f"the target changes its logits ({steps}); the draft does not: output_multiplier "
             f"{draft.output_multiplier:g}, final_logit_softcapping {draft.final_logit_softcapping:g}"
         )
     vocabulary = graft.target.config.get("vocab_size")
     if isinstance(vocabulary, int) and vocabulary != source.vocab_size:
         ctx.remark(f"padded vocabulary: the output layer has {source.vocab_size} rows for {vocabulary} tokens")
+
+
+def _adds(node: ov.Node, bias: ov.Node | None) -> bool:
+    return bias is not None and any(source.get_node() is bias for source in node.input_values())
 
 
 def _output_layer(

@@ -54,7 +54,7 @@ class ExposeHiddenStates(Pass):
             ctx.remark(f"unchanged: layers {said['layers']} are exposed already")
             return
         structure = decoder.read_decoder(model)
-        if ir.get_text(model, Key.HIDDEN_STATES_DECODER_LAYERS) is not None:
+        if model.has_rt_info(list(Key.HIDDEN_STATES_DECODER_LAYERS)):
             decoder.check_annotation(model, structure)
         layers, origin = self._layers(graft, len(structure.layers))
         _check_ids(layers, len(structure.layers), graft)

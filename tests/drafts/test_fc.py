@@ -34,7 +34,7 @@ def project(states: ov.Output) -> ov.Output:
 
 def dimension(states: ov.Output, index: int) -> ov.Output:
     shape = ops.shape_of(states, output_type="i64")
-    return ops.gather(shape, ops.constant(np.int64([index])), ops.constant(np.int64(0))).output(0)
+    return ops.gather(shape, ops.constant(np.array([index])), ops.constant(np.int64(0))).output(0)
 
 
 def test_plain() -> None:

@@ -51,7 +51,7 @@ def compare(grafted: Graft, *, vocabulary: int = 2048) -> None:
     projected = outputs["last_hidden_state"]
     width = draft.model.input("inputs_embeds").partial_shape[2].get_length()
     assert projected.shape == (1, 12, width)
-    ungrafted, ours = (pairs.compiled(graft.draft.model) for graft in (plain, grafted))
+    ungrafted, ours = (pairs.compiled(package.model) for package in (plain.draft, grafted.draft))
     for block in (1, 2, 8):
         blocks = [pairs.rows(block, width, seed) for seed in (1, 2)]
         expected = pairs.run_draft(ungrafted, [(states[:, :8], blocks[0]), (states[:, 8:], blocks[1])])
@@ -259,7 +259,7 @@ class TestRefused:
         assert graft.draft is not None
         model = graft.draft.model
         states = next(node for node in model.get_parameters() if node.get_friendly_name() == "hidden_states")
-        other = ops.reduce_mean(states, ops.constant(np.int64([-1])), keep_dims=True)
+        other = ops.reduce_mean(states, ops.constant(np.array([-1])), keep_dims=True)
         model.add_results([ir.make_result(other.output(0), "mean")])
         self.refused(graft, StructureError, "hidden_states feeds a ReduceMean, not an FC")
 
