@@ -19,7 +19,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test quick lint bench clean
 
 demo: $(VENV)/.runtime
-	@rm -rf $(DEMO)
+	@rm -rf $(DEMO) && mkdir -p $(dir $(DEMO))
 	$(BIN)/ovgraft apply --target samples/pair/target --draft samples/pair/draft --preset dflash -o $(DEMO)
 	$(BIN)/ovgraft verify samples/pair/target $(DEMO)/target
 	$(BIN)/ovgraft inspect $(DEMO)/target
