@@ -92,6 +92,7 @@ def apply(console: Console, request: Request) -> None:
     else:
         console.data(*report_lines(report, verification, console.symbols))
     if error is not None:
+        console.say(Line(("nothing was written",)))
         raise error
     console.say(Line((_outcome(request, saved),)))
 

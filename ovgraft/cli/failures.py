@@ -17,10 +17,11 @@ def sentence(text: str, details: Iterable[tuple[str, str]] = ()) -> list[Block]:
 
 def describe(error: OvgraftError, verbosity: int) -> list[Block]:
     """The sentence, the place in the text, the reasons, what ran before, the hint; with ``-v`` the causes."""
-    blocks = sentence(str(error))
+    text = str(error)
+    blocks = sentence(text)
     if isinstance(error, SpecError):
         blocks += _caret_lines(error)
-    blocks += [Line((f"- {reason}",), indent=2) for reason in error.reasons]
+    blocks += [Line((f"- {reason}",), indent=2) for reason in error.reasons if str(reason) not in text]
     ran_before: tuple[str, ...] = getattr(error, "ran_before", ())
     if ran_before:
         blocks.append(Line((f"ran before it: {', '.join(ran_before)}",), indent=2))
