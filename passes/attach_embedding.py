@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.drafts.contract import FileName, Key, Port
-from ovgraft.errors import PostconditionError, PreconditionError
+from ovgraft.errors import PostconditionError, PreconditionError, Reason
 from ovgraft.passbase import Context, Pass
 
 if TYPE_CHECKING:
@@ -137,5 +137,8 @@ def _replaced(draft: drafts.DraftIr) -> tuple[ov.Output, ov.Output | None]:
     parameter = drafts.find_input(draft.model, Port.INPUTS_EMBEDS)
     if parameter is not None:
         return parameter.output(0), None
+    if draft.family != "eagle3":
+        reason = Reason("own-embedding", "the draft reads tokens through a table of its own")
+        raise PreconditionError(f"nothing to attach: {reason.message}", file=draft.file, reasons=(reason,))
     own = decoder.read_embedding(draft.model)
     return own.output, own.ids

@@ -193,6 +193,15 @@ class TestRefused:
         result.output(0).set_names({"logits"})
         self.refused(ov.Model([result], [states]), tiny_draft(tmp_path), tmp_path, "embedding")
 
+    def test_table_of_its_own(self, tmp_path: Path) -> None:
+        target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+        graft = pairs.open_pair(target, tiny_draft(tmp_path))
+        pairs.run_passes(graft, AttachEmbedding())
+        own = draft_of(graft).clone()
+        ir.delete(own, Key.APPLIED)
+        draft = models.write_package(own, tmp_path / "own", config={})
+        self.refused(models.tiny_decoder(), draft, tmp_path, "reads tokens through a table of its own")
+
     def test_another_target(self, tmp_path: Path) -> None:
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")
         graft = pairs.open_pair(target, tiny_draft(tmp_path))

@@ -25,6 +25,7 @@ from ovgraft.passes.move_fc import MoveFc
 from tests import models, pairs, support
 from tests.blocks import WeightFormat
 
+Run = Callable[[ov.CompiledModel], Any]
 MODES = ("OPTIMIZE_SPEED", "OPTIMIZE_SIZE")
 
 
