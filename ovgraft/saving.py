@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -334,12 +335,18 @@ def _stage(
         if plan.change == "full":
             on_step(f"write {xml}")
             place.new(xml.with_suffix(".bin"))
-            digest = write_model(job.package.models[name], place.new(xml))
+            with _writing(place.folder / xml):
+                digest = write_model(job.package.models[name], place.new(xml))
         elif not in_place or plan.change == "metadata":
             on_step(f"write {xml}")
-            write_file(place.new(xml), plan.xml)
+            with _writing(place.folder / xml):
+                write_file(place.new(xml), plan.xml)
             if not in_place and source.exists():
                 _copy(source, xml.with_suffix(".bin"), place, weights, on_step)
+        if in_place:
+            for file in (xml, xml.with_suffix(".bin")):
+                if file in place.files and (place.folder / file).exists():
+                    shutil.copymode(place.folder / file, place.staged(file))
         models.append(_saved_model(job, name, digest))
     for file, target in job.carried.items():
         _copy(job.package.folder / file, target, place, weights, on_step)
@@ -351,17 +358,32 @@ def _copy(source: Path, target: Path, place: Place, weights: Weights, on_step: C
 
     on_step(f"copy {target}")
     staged = place.new(target, copy=True)
-    if weights == "link" and target.suffix == ".bin":
-        try:
-            link_file(source, staged)
-        except OSError as error:
-            raise ModelFileError(
-                f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
-                file=place.folder / target,
-                hint="leave out --weights link to copy it",
-            ) from error
-    else:
-        copy_file(source, staged)
+    if weights == "copy" or target.suffix != ".bin":
+        with _writing(place.folder / target):
+            copy_file(source, staged)
+        return
+    try:
+        link_file(source, staged)
+    except OSError as error:
+        raise ModelFileError(
+            f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
+            file=place.folder / target,
+            hint="leave out --weights link to copy it",
+        ) from error
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """Errors of the staged file are told of the file it was to become."""
+    from ovgraft.ir.files import file_error
+
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, file) from error
+    except ModelFileError as error:
+        error.file = file
+        raise
 
 
 def _saved_model(job: _Job, name: str, digest: str | None = None) -> SavedModel:

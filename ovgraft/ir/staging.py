@@ -59,12 +59,16 @@ class Place:
             file: The file, relative to ``folder``.
             copy: It will be a copy of a file that stays.
         """
-        path = self.stage / _NEW / file
+        path = self.staged(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.files.append(file)
         if copy:
             self.copies.add(file)
         return path
+
+    def staged(self, file: Path) -> Path:
+        """Where a staged file lies until the swap."""
+        return self.stage / _NEW / file
 
 
 def is_stage(path: Path) -> bool:
@@ -199,7 +203,7 @@ def _sync_staged(places: list[Place], on_step: OnStep) -> None:
             if place.fresh and file in place.copies:
                 continue
             on_step(f"sync {file}")
-            sync(place.stage / _NEW / file)
+            sync(place.staged(file))
 
 
 def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], on_step: OnStep) -> None:
