@@ -73,7 +73,7 @@ def test_the_whole_graft_of_a_vision_language_package(tmp_path: Path) -> None:
     pair = target, models.write_package(models.tiny_dflash_draft(), tmp_path / "d")
     found = checks.compare_grafts(opened(pair), opened(pair, DFLASH), steps=1)
     assert found.same
-    assert outputs(found) == ["target logits", "draft logits"]
+    assert outputs(found) == ["target logits", "draft logits", "inputs_embeds"]
 
 
 def test_scale_multiplier_and_soft_cap_of_the_draft_count(tmp_path: Path) -> None:
