@@ -87,7 +87,7 @@ def _step(
     graph: Graph, values: Origins, ways: Stream, reads: StateReads, start: Value, end: Value, nodes: Sequence[int]
 ) -> Step:
     marks = tuple(node for node in nodes if is_mark(graph, reads, node))
-    mixing = {node for node in nodes if node in marks or _multiplies(graph, values, node)}
+    mixing = {*marks, *(node for node in nodes if _multiplies(graph, values, node))}
     return Step(
         start=start,
         end=end,
