@@ -70,13 +70,9 @@ def build_draft(checkpoint: Checkpoint, form: Form = "sdpa", *, sliding_in_block
     """
     spec, backbone = checkpoint.spec, checkpoint.spec.backbone
     per_row = form == "per-row"
-    if per_row and backbone.rope.type in LENGTH_DEPENDENT:
-        raise PreconditionError(
-            f"rope type '{backbone.rope.type}' depends on the longest sequence of a call",
-            file=checkpoint.path,
-            expected="a rope type that packed requests cannot change for each other",
-            hint="build with --form sdpa",
-        )
+    sees = row_attention(backbone, sliding_in_block)
+    if per_row:
+        _check_per_row(checkpoint, sees)
     scope = Scope(checkpoint.weights)
     ports = _make_ports(spec, per_row)
     rows = _embed(scope, spec, ports)
@@ -92,8 +88,8 @@ def build_draft(checkpoint: Checkpoint, form: Form = "sdpa", *, sliding_in_block
         context, rotary(scope, ports.position_ids.output(0), backbone), cache, ports.attention_mask.output(0), kinds
     )
     masks = BlockMasks(ports.attention_mask.output(0), rows)
-    for layer, sees in enumerate(row_attention(backbone, sliding_in_block)):
-        rows = _layer(scope, layer, rows, sees, inputs, masks, lie, backbone)
+    for layer, seen in enumerate(sees):
+        rows = _layer(scope, layer, rows, seen, inputs, masks, lie, backbone)
     rows = scope.norm(rows, "norm", backbone.rms_norm_eps)
     offset = spec.candidate_position_offset
     if offset and not per_row:
@@ -116,6 +112,29 @@ def row_attention(backbone: Backbone, sliding_in_block: SlidingInBlock = "auto")
             causal = sliding_in_block == "causal"
         found.append(RowAttention((backbone.sliding_window or 0) if sliding else 0, not causal))
     return found
+
+
+def _check_per_row(checkpoint: Checkpoint, sees: list[RowAttention]) -> None:
+    """Refuse what one row axis for several requests cannot compute."""
+    spec = checkpoint.spec
+    hint = "build with form sdpa"
+    if spec.backbone.rope.type in LENGTH_DEPENDENT:
+        raise PreconditionError(
+            f"rope type '{spec.backbone.rope.type}' depends on the longest sequence of a call",
+            file=checkpoint.path,
+            expected="a rope type that packed requests cannot change for each other",
+            hint=hint,
+        )
+    for layer, seen in enumerate(sees):
+        # PagedAttention lets a row see its whole block, whatever the window
+        if seen.bidirectional and 0 < seen.window < spec.block_size:
+            raise PreconditionError(
+                f"layer {layer} would see more of its block than its window of {seen.window}",
+                file=checkpoint.path,
+                expected=f"a window of at least block_size {spec.block_size}",
+                found=seen.window,
+                hint=hint,
+            )
 
 
 def _make_ports(spec: DraftSpec, per_row: bool) -> _Ports:
@@ -231,16 +250,29 @@ def _name_the_rest(model: ov.Model) -> None:
 
 
 def _write_metadata(model: ov.Model, spec: DraftSpec, form: Form) -> None:
-    for path, text in spec.rt_info().items():
-        set_text(model, path, text)
-    applied = spec.own_embedding, spec.own_lm_head
-    if applied[0] and spec.input_embedding_scale != 1.0:
-        set_text(model, Key.INPUT_EMBEDDING_SCALE, "1.0")
-    if applied[1]:
-        for key, path in (("1.0", Key.OUTPUT_MULTIPLIER), ("0", Key.FINAL_LOGIT_SOFTCAPPING)):
-            if path in spec.rt_info():
-                set_text(model, path, key)
+    info = spec.rt_info()
+    applied = {
+        Key.INPUT_EMBEDDING_SCALE: ("1", spec.own_embedding),
+        Key.OUTPUT_MULTIPLIER: ("1", spec.own_lm_head),
+        Key.FINAL_LOGIT_SOFTCAPPING: ("0", spec.own_lm_head),
+    }
+    for path, text in info.items():
+        neutral, in_graph = applied.get(path, ("", False))
+        set_text(model, path, neutral if in_graph else text)
     if form == "per-row":
         set_text(model, Key.INPUT_LAYOUT, "per_row")
-    elif spec.family is Family.DFLASH and spec.candidate_position_offset == 1 and not applied[1]:
-        set_text(model, Key.DFLASH_MODE, "True")  # the one form that OpenVINO GenAI 2026.4.1 was seen to draft with
+    elif _genai_drafts_with(spec):
+        set_text(model, Key.DFLASH_MODE, "True")
+
+
+def _genai_drafts_with(spec: DraftSpec) -> bool:
+    """Whether OpenVINO GenAI 2026.4.1 was seen to accept tokens of such a draft in its SDPA form.
+
+    It embeds the block with the target's bare table, drops no row, and takes the best token of each.
+    """
+    return (
+        spec.family is Family.DFLASH
+        and spec.candidate_position_offset == 1
+        and spec.input_embedding_scale == 1.0
+        and not (spec.own_embedding or spec.own_lm_head or spec.own_mask_embedding)
+    )

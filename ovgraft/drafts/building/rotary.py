@@ -169,7 +169,8 @@ def _original(values: Mapping[str, Any], backbone: Backbone) -> int:
 def _by_length(scope: Scope, positions: ov.Output, backbone: Backbone, column: ov.Output) -> ov.Output:
     """The frequencies of a call whose longest position lies beyond the original length."""
     values = dict(backbone.rope.parameters)
-    original = _original(values, backbone)
+    # transformers' dynamic type has always ignored original_max_position_embeddings
+    original = _original(values, backbone) if backbone.rope.type == "longrope" else _longest(backbone)
     length = opset.add(opset.reduce_max(positions, ints(0, 1), False), opset.constant(np.int64(1)))
     longer = opset.greater(length, opset.constant(np.int64(original)))
     if backbone.rope.type == "longrope":
