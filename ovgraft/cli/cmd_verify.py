@@ -54,8 +54,9 @@ def command(
     """Check that a model runs, or that two give the same numbers.
 
     A and B are an .xml, a package folder, or a folder with target/ and draft/. With A alone: the digest of the weights
-    is checked, and every model is run over a prefill and decode steps. With both, the outputs they have in common are
-    compared; where one pair is grafted and the other is not, target and draft are run as one. All runs compute in f32.
+    is checked, every model is run over a prefill and decode steps, and a Markov head is held against the formulas of
+    the checkpoint beside it. With both, the outputs they have in common are compared; where one pair is grafted and
+    the other is not, target and draft are run as one. All runs compute in f32.
 
     Exits with 1 when the answer is no.
     """

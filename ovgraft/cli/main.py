@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -126,6 +127,18 @@ def _failed(console: Console, error: Exception) -> int:
     return BUG
 
 
+def _help_width() -> int:
+    """What click would use; asked here because click imports all of shutil for it."""
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        columns = 80
+    return max(min(columns, 80) - 2, 50)
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _help_width()}
+
+
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
@@ -135,7 +148,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.group("ovgraft", cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("ovgraft", cls=LazyGroup, epilog=_EPILOG, context_settings=_CONTEXT)
 @global_options
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show versions."
