@@ -70,6 +70,7 @@ def read_rope(config: Config, head_dim: int, *, layer_type: str | None = None, d
     else:
         config.record("backbone.rope", config.file.name, place[0])
     _check_partial(config, key, values, rope_type)
+    values = _with_original_length(config, key, values, rope_type)
     parameters: dict[str, Any] = {}
     for name, value in values.items():
         if value is None or name in _COMMON | _INERT:
@@ -82,6 +83,17 @@ def read_rope(config: Config, head_dim: int, *, layer_type: str | None = None, d
     for name in sorted(_REQUIRED[rope_type] - parameters.keys()):
         config.refuse(f"{key}.{name}", f"rope type {rope_type} needs {name}", expected=name)
     return Rope(rope_type, theta, tuple(sorted(parameters.items())))
+
+
+def _with_original_length(config: Config, key: str, values: dict[str, Any], rope_type: str) -> dict[str, Any]:
+    """Phi-3 made it a key of the config itself, which transformers moves to the parameters."""
+    name = "original_max_position_embeddings"
+    top = config.find(name)
+    if top is None or name not in _REQUIRED[rope_type] | _OPTIONAL.get(rope_type, set()):
+        return values
+    if values.get(name) not in (None, top[1]):
+        config.refuse(top[0], f"{top[0]} and {key}.{name} contradict each other", expected=values[name])
+    return {**values, name: top[1]}
 
 
 def _theta(config: Config, key: str, values: dict[str, Any], default: float | None) -> float:

@@ -18,7 +18,7 @@ from ovgraft.drafts.building.rotary import frequencies, rotary
 from ovgraft.drafts.reference.rotary import rotary_frequencies
 from ovgraft.drafts.spec import Backbone, Rope
 from ovgraft.drafts.weight_source import WeightSource
-from ovgraft.errors import PreconditionError
+from ovgraft.errors import CheckpointError, PreconditionError
 from tests import support
 from tests.drafts.building import running
 from tests.drafts.building.running import Numpy, Sdpa
@@ -158,3 +158,20 @@ def test_a_type_that_needs_a_length_nobody_says(backbone: Backbone) -> None:
     silent = replace(of_type(backbone, "yarn", {"factor": 4.0}), max_position_embeddings=None)
     with pytest.raises(PreconditionError, match="needs the length"):
         frequencies(silent)
+
+
+def test_the_original_length_may_stand_beside_the_rope_parameters(tmp_path: Path) -> None:
+    def edit(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        values = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+        config |= {"rope_parameters": values, "original_max_position_embeddings": 16, "max_position_embeddings": 64}
+
+    backbone = running.tiny(tmp_path, "zlab_dflash", edit).spec.backbone
+    assert dict(backbone.rope.parameters)["original_max_position_embeddings"] == 16
+    assert frequencies(backbone)[1] == pytest.approx(math.sqrt(1 + math.log(4) / math.log(16)))
+
+    def contradict(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        edit(config, tensors)
+        config["rope_parameters"]["original_max_position_embeddings"] = 32
+
+    with pytest.raises(CheckpointError, match="contradict each other"):
+        running.tiny(tmp_path, "zlab_dflash", contradict)
