@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import openvino as ov
 from ovgraft import drafts
 from ovgraft.checks.comparison import STEPS, Comparison, Tally, compare, shared_outputs
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of, hidden_states_width, vocabulary
+from ovgraft.checks.paged import PAGED_TOLERANCES, compare_paged, is_paged
 from ovgraft.checks.pair import Pair, find_taps
 from ovgraft.checks.ports import by_name, static_last
 from ovgraft.checks.run import PARITY
@@ -125,6 +126,8 @@ def compare_grafts(
         "config": config,
     }
     sides = list(_side_comparisons(a, b, options))
+    if is_paged(a.target.model) or is_paged(b.target.model):
+        return _compare_paged_targets(a, b, sides, tolerances, seed, device, config)
     drafts_of = [None if graft.draft is None else graft.draft.get(graft.draft.main_name) for graft in (a, b)]
     if None in drafts_of:
         notes = () if drafts_of == [None, None] else ("only one side has a draft IR; it was not compared",)
@@ -137,6 +140,24 @@ def compare_grafts(
         both = [compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True)]
         return Verification((*both, *sides))
     return Verification((compare_pairs(a, b, **options), *sides))
+
+
+def _compare_paged_targets(
+    a: Graft,
+    b: Graft,
+    sides: Sequence[Comparison],
+    tolerances: Tolerances | None,
+    seed: int,
+    device: str,
+    config: Mapping[str, Any],
+) -> Verification:
+    """Targets of which one or both are paged; drafts in two forms take other rows and are left to the tests."""
+    limits = tolerances or PAGED_TOLERANCES
+    target = compare_paged(
+        a.target.model, b.target.model, subject="target", tolerances=limits, seed=seed, device=device, config=config
+    )
+    notes = () if a.draft is None and b.draft is None else ("a target is paged, so the drafts were not compared",)
+    return Verification((target, *sides), notes)
 
 
 def _side_comparisons(a: Graft, b: Graft, options: Mapping[str, Any]) -> Iterator[Comparison]:

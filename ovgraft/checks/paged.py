@@ -1,4 +1,4 @@
-"""A stateful decoder against its PagedAttention form on the same tokens."""
+"""Two decoders, one or both of them paged, on the same tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from ovgraft.checks.compare import Comparison, Tally, shared_outputs
+from ovgraft.checks.comparison import Comparison, Tally, shared_outputs
 from ovgraft.checks.feeds import Array, Call, FeedMaker
 from ovgraft.checks.paged_runner import PagedRunner, Rows
 from ovgraft.checks.ports import by_name
@@ -53,8 +53,8 @@ def is_paged(model: ov.Model) -> bool:
 
 
 def compare_paged(
-    stateful: ov.Model,
-    paged: ov.Model,
+    a: ov.Model,
+    b: ov.Model,
     *,
     subject: str = "stateful and paged",
     tolerances: Tolerances = PAGED_TOLERANCES,
@@ -63,13 +63,13 @@ def compare_paged(
     device: str = "CPU",
     config: Mapping[str, Any] = PARITY,
 ) -> Comparison:
-    """Run sequences of several lengths alone in the stateful model and together in the paged one.
+    """Run sequences of several lengths: whole and alone in ``a``, under each of :data:`SCHEDULES` in ``b``.
 
-    The paged model gets them in one batch under each of :data:`SCHEDULES`; the stateful one, one by one and whole.
+    A paged ``b`` gets them together in one batch; a stateful one gets them one after the other.
 
     Args:
-        stateful: The model that is right by definition.
-        paged: The other form.
+        a: The model that is right by definition.
+        b: The other one.
         subject: What to call them in the result.
         tolerances: Limits.
         lengths: Tokens of each sequence.
@@ -80,32 +80,72 @@ def compare_paged(
     Raises:
         PreconditionError: The models have no output in common.
     """
-    reference = Runner(stateful, "the stateful model", device=device, config=config)
-    names = shared_outputs(by_name(stateful.outputs), by_name(paged.outputs))
+    names = shared_outputs(by_name(a.outputs), by_name(b.outputs))
     if not names:
-        raise PreconditionError("the stateful and the paged model have no output in common")
-    maker = FeedMaker([stateful], seed)
+        raise PreconditionError("the two models have no output in common")
+    maker = FeedMaker([b if is_paged(a) and not is_paged(b) else a], seed)
     tally = Tally(names, tolerances)
-    rows, wanted = [], []
+    wanted: list[dict[str, Array]] = []
+    rows = []
+    hosts = [_Host(model, label, device, config) for model, label in ((a, "A"), (b, "B"))]
     for sample, length in enumerate(lengths):
         feeds = maker.feeds(Call("prefill", 0, length), sample)
-        reference.reset()
-        wanted.append({name: value[0] for name, value in reference.run(feeds).items() if value.ndim > 1})
         rows.append(_per_row(feeds, length))
+        wanted += hosts[0].run([rows[-1]], [length], whole)
     for label, schedule in SCHEDULES.items():
-        runner = PagedRunner(paged, config, device=device, blocks=4)
-        for sample, found in enumerate(_run(runner, rows, lengths, schedule)):
+        for sample, found in enumerate(hosts[1].run(rows, lengths, schedule)):
             tally.add(wanted[sample], {name: found[other] for name, other in names.items()}, sample, label)
     return Comparison(
         subject,
         tally.differences(),
-        tuple(name for name in by_name(stateful.outputs) if name not in names),
-        tuple(name for name in by_name(paged.outputs) if name not in names.values()),
+        tuple(name for name in by_name(a.outputs) if name not in names),
+        tuple(name for name in by_name(b.outputs) if name not in names.values()),
         samples=len(lengths),
         calls=tuple(SCHEDULES),
         seed=seed,
         device=device,
     )
+
+
+class _Host:
+    """One model, stateful or paged, behind one way to run sequences."""
+
+    def __init__(self, model: ov.Model, label: str, device: str, config: Mapping[str, Any]) -> None:
+        self._model, self._device, self._config = model, device, config
+        self._stateful = None if is_paged(model) else Runner(model, label, device=device, config=config)
+        self._ports = by_name(model.inputs)
+
+    def run(
+        self, rows: Sequence[Mapping[str, Array]], lengths: Sequence[int], schedule: Schedule
+    ) -> list[dict[str, Array]]:
+        """Outputs of each sequence, first axis rows."""
+        if self._stateful is None:
+            return _run(PagedRunner(self._model, self._config, device=self._device, blocks=4), rows, lengths, schedule)
+        return [self._alone(entry, length, schedule) for entry, length in zip(rows, lengths, strict=True)]
+
+    def _alone(self, rows: Mapping[str, Array], length: int, schedule: Schedule) -> dict[str, Array]:
+        assert self._stateful is not None
+        self._stateful.reset()
+        parts = []
+        for start, stop in schedule(length):
+            feeds = {name: self._batched(name, value[start:stop]) for name, value in rows.items()}
+            feeds |= {
+                Port.ATTENTION_MASK: np.ones((1, stop), np.int64),
+                Port.BEAM_IDX: np.zeros(1, np.int32),
+                "cache_position": np.arange(start, stop),
+            }
+            outputs = self._stateful.run(feeds)
+            parts.append({name: value[0] for name, value in outputs.items() if value.ndim > 1})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _batched(self, name: str, values: Array) -> Array:
+        """Rows as a batch of one, in the shape the port has."""
+        port = self._ports.get(name)
+        if name == Port.POSITION_IDS and port is not None and len(port.get_partial_shape()) == 3:
+            return np.ascontiguousarray(
+                np.broadcast_to(values, (port.get_partial_shape()[0].get_length(), 1, len(values)))
+            )
+        return np.ascontiguousarray(values[None])
 
 
 def _per_row(feeds: Mapping[str, Array], length: int) -> dict[str, Array]:
