@@ -32,11 +32,13 @@ class Rows:
         sequence: Which sequence they continue; a new name starts one.
         inputs: Port name -> values, first axis rows, for example ``{"input_ids": i64 [rows]}``.
         keep: How many of the rows stay in the cache after the step; all by default. A draft keeps context rows only.
+        sampled: Which of the rows get logits, where the model takes ``sampled_tokens_indices``; all by default.
     """
 
     sequence: Hashable
     inputs: Mapping[str, Array]
     keep: int | None = None
+    sampled: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -144,17 +146,27 @@ class PagedRunner:
 
         Returns:
             For each entry, output name -> values, first axis rows (those of ``logits`` lose the unit axis).
+
+        Raises:
+            ValueError: An entry without rows, or a sequence twice.
         """
+        if not all(len(rows) for rows in batch):
+            raise ValueError("every entry of a batch needs a row")
+        if len({rows.sequence for rows in batch}) != len(batch):
+            raise ValueError("a sequence is in the batch twice")
         begins = np.cumsum([0] + [len(rows) for rows in batch])
         entries = [self._grow(rows) for rows in batch]
+        sampled = [list(rows.sampled if rows.sampled is not None else range(len(rows))) for rows in batch]
         feeds = self._row_feeds(batch, entries) | self._table_feeds(batch, entries, begins)
+        picked = [begin + index for begin, indices in zip(begins, sampled, strict=False) for index in indices]
+        feeds[Port.SAMPLED_TOKENS_INDICES] = np.array(picked)
         for name, values in feeds.items():
             if name in self._ports:
                 self._request.set_tensor(name, ov.Tensor(self._shaped(name, values)))
         self._request.infer()
         for rows, entry in zip(batch, entries, strict=True):
             entry.length += len(rows) if rows.keep is None else rows.keep
-        return self._split(begins)
+        return self._split(begins, np.cumsum([0] + [len(indices) for indices in sampled]))
 
     def _grow(self, rows: Rows) -> _Sequence:
         entry = self._sequences.setdefault(rows.sequence, _Sequence())
@@ -190,7 +202,6 @@ class PagedRunner:
             "block_indices_begins": np.cumsum([0] + [len(blocks) for blocks in used]),
             "max_context_len": np.array(max(p + len(rows) for p, rows in zip(past, batch, strict=True))),
             "score_aggregation_window": np.zeros(len(batch)),
-            "sampled_tokens_indices": np.arange(begins[-1]),
         }
         for name in self._ports:
             if name.startswith("block_indices."):
@@ -215,18 +226,18 @@ class PagedRunner:
             values = values[:, None]
         return values
 
-    def _split(self, begins: Array) -> list[dict[str, Array]]:
-        total = int(begins[-1])
-        outputs: dict[str, Array] = {}
+    def _split(self, begins: Array, sampled: Array) -> list[dict[str, Array]]:
+        """Outputs by entry; those behind the gather of sampled rows have their own bounds."""
+        found: list[dict[str, Array]] = [{} for _ in begins[1:]]
         for port in self.compiled.outputs:
             values = self._request.get_tensor(port).data
-            if values.ndim and values.shape[0] == total:
-                values = values[:, 0] if values.ndim > 2 and values.shape[1] == 1 else values
-                outputs[port.get_any_name()] = values.copy()
-        return [
-            {name: values[begin:end] for name, values in outputs.items()}
-            for begin, end in itertools.pairwise(begins)
-        ]
+            bounds = next((b for b in (begins, sampled) if values.ndim and values.shape[0] == b[-1]), None)
+            if bounds is None:
+                continue
+            values = (values[:, 0] if values.ndim > 2 and values.shape[1] == 1 else values).copy()
+            for outputs, (begin, end) in zip(found, itertools.pairwise(bounds), strict=True):
+                outputs[port.get_any_name()] = values[begin:end]
+        return found
 
 
 def _bytes(tensor: ov.Tensor) -> npt.NDArray[np.uint8]:

@@ -12,12 +12,14 @@ from ovgraft.inspection.tree import (
     Inspection,
     ModelInfo,
     PackageInfo,
+    PagingInfo,
     StateInfo,
     TableInfo,
 )
 from ovgraft.noderef import NodeRef
 
 SHOWN_OPS = 6
+SHOWN_REASONS = 4
 SHOWN_STATES = 6
 _INDENT = 2
 
@@ -91,6 +93,8 @@ def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> l
     blocks += _weights(model)
     if model.annotation is not None:
         blocks += _annotation(model)
+    if model.paging is not None:
+        blocks += _paging(model.paging)
     for heading, facts in (("draft" if model.kind != "markov head" else "head", model.draft), ("graft", model.graft)):
         if facts:
             blocks += _heading(heading)
@@ -224,6 +228,22 @@ def _annotation(model: ModelInfo) -> list[Block]:
     message = found.message or "rt_info hidden_states_decoder_layers is not there; annotate-hidden-states writes it"
     word = Cell(found.status, "good" if style == "good" else "bad" if style == "bad" else "warn")
     return [*_heading("annotation"), Line((word, f"  {count}{message}"), indent=_INDENT)]
+
+
+def _paging(paging: PagingInfo) -> list[Block]:
+    words = {"ready": "good", "paged": "good", "not ready": "warn"}
+    if paging.status == "paged":
+        counts = ", ".join(f"{number(count)} {op_type}" for op_type, count in paging.ops.items())
+        kinds = Counter((port.names[0].partition(".")[0], port.shape, port.element_type) for port in paging.tables)
+        rows = [(Cell(name, "name"), f"x {count}", shape, kind) for (name, shape, kind), count in kinds.items()]
+        told = Line((Cell("paged", "good"), f"  {counts}"), indent=_INDENT)
+        return [*_heading("PagedAttention"), told, *([Table(rows)] if rows else [])]
+    said = "-p paged-attention converts and checks it" if paging.status == "ready" else ""
+    lines = [Line((Cell(paging.status, words[paging.status]), f"  {said}"), indent=_INDENT)]
+    lines += [Line(("- ", str(reason)), indent=_INDENT) for reason in paging.reasons[:SHOWN_REASONS]]
+    if len(paging.reasons) > SHOWN_REASONS:
+        lines.append(Line((Cell(f"  {len(paging.reasons) - SHOWN_REASONS} more", "dim"),), indent=_INDENT))
+    return [*_heading("PagedAttention"), *lines]
 
 
 def _ops(model: ModelInfo, everything: bool) -> list[Block]:

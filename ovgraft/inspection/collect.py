@@ -19,12 +19,15 @@ from ovgraft.inspection.tree import (
     FormatInfo,
     LayerInfo,
     ModelInfo,
+    PagingInfo,
     PortInfo,
     StateInfo,
     TableInfo,
 )
 
 Found = TypeVar("Found")
+
+_TABLE = re.compile(r"^(key_cache|value_cache|\w+_state_table)\.\d+$")
 
 _MIXERS = frozenset({"ScaledDotProductAttention", "PagedAttentionExtension", "Loop", "TensorIterator"})
 
@@ -65,6 +68,7 @@ def collect_model(model: ov.Model, name: str) -> ModelInfo:
         last_hidden_state=graph.ref(graph.index(structure.lm_head.hidden.get_node())) if structure else None,
         structure_error=reasons,
         annotation=_annotation(model, structure) if kind == "decoder" else None,
+        paging=_paging(graph, kind) if kind in ("decoder", "dflash draft", "eagle3 draft") else None,
     )
 
 
@@ -107,6 +111,19 @@ def _attention(graph: ir.Graph, structure: decoder.Decoder | None) -> dict[str, 
     else:
         types = [node.get_type_name() for layer in structure.layers for node in layer.attention]
     return dict(Counter(types).most_common())
+
+
+def _paging(graph: ir.Graph, kind: str) -> PagingInfo:
+    """Whether paged-attention has a chance; the numbers are known only after converting."""
+    paged = Counter(op_type for op_type in graph.types if op_type in decoder.PAGED_TYPES)
+    if paged:
+        tables = [port for port in graph.model.inputs if any(_TABLE.search(name) for name in port.names)]
+        return PagingInfo("paged", ops=dict(paged.most_common()), tables=tuple(map(_port, tables)))
+    reasons = tuple(decoder.readiness(graph))
+    if kind == "dflash draft" and {reason.code for reason in reasons} == {"unmatched-state"}:
+        text = "context and block rows lie on two axes; per-row-draft puts them on one, then it converts"
+        reasons = (Reason("two-row-axes", text),)
+    return PagingInfo("not ready" if reasons else "ready", reasons)
 
 
 def _formats(graph: ir.Graph) -> tuple[FormatInfo, ...]:

@@ -5,7 +5,7 @@ The JSON form is these fields under ``"schema": 1``; renderers read nothing else
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ovgraft.errors import Reason
@@ -14,6 +14,7 @@ from ovgraft.noderef import NodeRef
 SCHEMA = 1
 
 AnnotationStatus = Literal["absent", "valid", "invalid", "unchecked"]
+PagingStatus = Literal["ready", "not ready", "paged"]
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,23 @@ class FactInfo:
 
 
 @dataclass(frozen=True)
+class PagingInfo:
+    """How the model stands to PagedAttention.
+
+    Attributes:
+        status: ``ready`` when nothing in the graph speaks against a conversion.
+        reasons: Why it is not ready.
+        ops: Paged op type -> how many, for a paged model.
+        tables: Inputs that hold caches and states, for a paged model.
+    """
+
+    status: PagingStatus
+    reasons: tuple[Reason, ...] = ()
+    ops: dict[str, int] = field(default_factory=dict)
+    tables: tuple[PortInfo, ...] = ()
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """One IR.
 
@@ -166,6 +184,7 @@ class ModelInfo:
     last_hidden_state: NodeRef | None = None
     structure_error: tuple[Reason, ...] = ()
     annotation: AnnotationInfo | None = None
+    paging: PagingInfo | None = None
     draft: tuple[FactInfo, ...] = ()
     graft: tuple[FactInfo, ...] = ()
 

@@ -12,7 +12,7 @@ from openvino import opset16 as ops
 from tests import models
 from tests.cli.conftest import Run
 
-SECTIONS = ("ports", "layers", "attention and state", "tables", "weights", "annotation", "ops")
+SECTIONS = ("ports", "layers", "attention and state", "tables", "weights", "annotation", "PagedAttention", "ops")
 
 
 def test_a_target_shows_every_section(run: Run, target: Path) -> None:
@@ -45,8 +45,9 @@ def test_json_is_stable_and_complete(run: Run, target: Path) -> None:
     assert set(model) == {
         *("name", "kind", "ops", "inputs", "outputs", "op_counts", "attention", "states", "weights", "rt_info"),
         *("why_not", "layers", "embedding", "lm_head", "last_hidden_state", "structure_error", "annotation"),
-        *("draft", "graft"),
+        *("paging", "draft", "graft"),
     }
+    assert model["paging"] == {"status": "ready", "reasons": [], "ops": {}, "tables": []}
     assert [layer["index"] for layer in model["layers"]] == [0, 1, 2, 3]
     assert model["embedding"]["vocab_size"] == 64
     assert run("inspect", target, "--json").out == outcome.out
