@@ -19,6 +19,7 @@ BUG = 5
 
 _COMMANDS = {
     "apply": "Run passes over a model, or over a target and its draft.",
+    "doctor": "Check that a draft fits a target, and that nothing is about to go silently wrong.",
     "inspect": "Show what a model, a package or a draft is made of.",
     "passes": "List the passes, or explain one.",
     "verify": "Check that a model runs, or that two give the same numbers.",
@@ -28,7 +29,7 @@ _COMMANDS = {
 _EPILOG = """\b
 Exit codes:
   0    done, or the same
-  1    the answer is no: verify found different numbers
+  1    the answer is no: verify found different numbers, doctor that a draft does not fit
   2    usage, pipeline text and configuration included
   3    a file is missing, damaged or in the way
   4    a pass failed or refused

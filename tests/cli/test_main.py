@@ -18,7 +18,7 @@ from ovgraft.cli.main import cli
 from tests.cli.conftest import Run
 from tests.support import ROOT
 
-COMMANDS = ("apply", "inspect", "passes", "verify")
+COMMANDS = ("apply", "doctor", "inspect", "passes", "verify")
 HEAVY = ("openvino", "onnx", "networkx", "numpy", "ml_dtypes", "safetensors")
 
 
