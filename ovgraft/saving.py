@@ -128,6 +128,8 @@ def save(
         if not in_place:
             _check_targets(packages, places[0], force)
             places[0].obsolete = _obsolete(places[0])
+            replaces = places[0].obsolete or any(os.path.lexists(places[0].folder / file) for file in places[0].files)
+            places[0].lasting = bool(replaces) or any(model.change == "full" for model in models)
         saved = Saved(saved.folders, saved.models, _names(places))
     if in_place:
         for job in jobs:
@@ -170,9 +172,13 @@ def _layout_in_place(
 
 
 def _carried(job: _Job) -> dict[Path, Path]:
-    """Files copied as they are: all of a folder but the IRs that are loaded."""
+    """Files copied as they are: all of a folder but the IRs that are loaded, and what a checkpoint leaves behind."""
     planned = {Path(f"{name}{suffix}") for name in job.plans for suffix in (".xml", ".bin")}
-    return {file: job.prefix / file for file in _walk(job.package.folder, Path(), ()) if file not in planned}
+    return {
+        file: job.prefix / file
+        for file in _walk(job.package.folder, Path(), ())
+        if file not in planned and job.package.carries(file)
+    }
 
 
 def _walk(folder: Path, below: Path, parents: tuple[str, ...]) -> list[Path]:
@@ -357,7 +363,7 @@ def _copy(source: Path, target: Path, place: Place, weights: Weights, on_step: C
     from ovgraft.ir.files import copy_file, link_file
 
     on_step(f"copy {target}")
-    staged = place.new(target, copy=True)
+    staged = place.new(target)
     if weights == "copy" or target.suffix != ".bin":
         with _writing(place.folder / target):
             copy_file(source, staged)

@@ -41,29 +41,23 @@ class Place:
         stage: The hidden folder, on the same filesystem.
         fresh: ``folder`` does not exist yet and comes with all its files at once.
         files: Staged files, relative to ``folder``.
-        copies: Those of them whose source stays: not forced to disk in a fresh folder, where nothing is lost with them.
         obsolete: Files of ``folder`` that go away in the swap.
+        lasting: Force everything to disk before it counts as saved. Copies that replace nothing can do without, as
+            with cp: a power cut may cost them, not their source, and a short .bin is refused by its size.
     """
 
     folder: Path
     stage: Path
     fresh: bool
     files: list[Path] = field(default_factory=list)
-    copies: set[Path] = field(default_factory=set)
     obsolete: list[Path] = field(default_factory=list)
+    lasting: bool = True
 
-    def new(self, file: Path, *, copy: bool = False) -> Path:
-        """Where to write a staged file.
-
-        Args:
-            file: The file, relative to ``folder``.
-            copy: It will be a copy of a file that stays.
-        """
+    def new(self, file: Path) -> Path:
+        """Where to write a staged file; ``file`` is relative to ``folder``."""
         path = self.staged(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.files.append(file)
-        if copy:
-            self.copies.add(file)
         return path
 
     def staged(self, file: Path) -> Path:
@@ -199,9 +193,7 @@ def _remove_stages(places: list[Place]) -> None:
 
 def _sync_staged(places: list[Place], on_step: OnStep) -> None:
     for place in places:
-        for file in place.files:
-            if place.fresh and file in place.copies:
-                continue
+        for file in place.files if place.lasting else ():
             on_step(f"sync {file}")
             sync(place.staged(file))
 
@@ -241,8 +233,9 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
     for place in places:
         if place.fresh:
             move(place.stage / _NEW, place.folder, f"new {place.folder.name} in")
-    changed = {(place.folder / file).parent for place, file in (*leaving, *entering)}
-    for folder in sorted(changed | {place.folder.parent for place in places if place.fresh}):
+    lasting = [place for place in places if place.lasting]
+    changed = {(place.folder / file).parent for place in lasting for file in (*place.files, *place.obsolete)}
+    for folder in sorted(changed | {place.folder.parent for place in lasting if place.fresh}):
         on_step(f"sync {folder.name}")
         sync(folder)
 
