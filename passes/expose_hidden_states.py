@@ -61,6 +61,9 @@ class ExposeHiddenStates(Pass):
         states = [structure.hidden_state(layer, self.layer_convention) for layer in layers]
         listed = ", ".join(map(str, layers))
         ctx.remark(f"layers {listed} ({origin}), layer convention {self.layer_convention}")
+        last = len(structure.layers) - 1
+        if last in layers and self.layer_convention == "output":
+            ctx.remark(f"layer {last} is the last: its value after the final norm, as the exporter annotates it")
         record = {"layers": list(layers), "convention": self.layer_convention}
         if self._is_exposed(graft, record, states):
             if said is not None:
@@ -107,6 +110,14 @@ class ExposeHiddenStates(Pass):
                     expected="layer-convention=output",
                     found="layer-convention=input",
                 )
+            if draft.num_target_layers not in (None, count):
+                raise PreconditionError(
+                    "the draft was made for a target of another depth",
+                    file=draft.file,
+                    expected=f"{count} layers",
+                    found=draft.num_target_layers,
+                    hint="say layers=... if you know better",
+                )
             assert draft.target_layer_ids is not None  # read_draft insists on it for DFlash
             return draft.target_layer_ids, "draft metadata dflash/target_layer_ids"
         if draft.target_layer_ids is not None:
@@ -134,7 +145,7 @@ class ExposeHiddenStates(Pass):
             found = f"{said.get('layers')} by convention {said.get('convention')}"
         elif there is not None:
             source = there.input_value(0)
-            joined = source.get_node().input_values() if len(states) > 1 else [source]
+            joined = _joined(source) if len(states) > 1 else [source]
             if len(joined) == len(states) and all(map(_same, joined, states)):
                 return True
             found = f"an output last_hidden_state of something else, {ir.node_ref(source.get_node(), package.model)}"
@@ -146,6 +157,14 @@ class ExposeHiddenStates(Pass):
             expected=f"{record['layers']} by convention {record['convention']}",
             found=found,
         )
+
+
+def _joined(output: ov.Output) -> list[ov.Output]:
+    """What a Concat over the last axis joins; nothing when it is none."""
+    node, last = output.get_node(), len(output.get_partial_shape()) - 1
+    if node.get_type_name() != "Concat" or node.get_attributes()["axis"] not in (-1, last):
+        return []
+    return list(node.input_values())
 
 
 def _same(a: ov.Output, b: ov.Output) -> bool:

@@ -40,6 +40,7 @@ class DraftIr:
         target_layer_ids: Target layers whose outputs the draft reads, in order; None when an Eagle-3 draft is silent.
         mask_token_id: The token of undecided block rows; None for Eagle-3.
         block_size: Rows of a block as trained; None when nothing tells.
+        num_target_layers: Decoder layers of the target the draft was made for, by config.json.
         vocab_size: Target vocabulary the draft was made for.
         draft_vocab_size: Width of the draft's own logits; None without them.
         d2t: i64 ``[Dv]``, target id - draft id; None for a full vocabulary.
@@ -61,6 +62,7 @@ class DraftIr:
     target_layer_ids: tuple[int, ...] | None
     mask_token_id: int | None
     block_size: int | None
+    num_target_layers: int | None
     vocab_size: int | None
     draft_vocab_size: int | None
     d2t: NDArray[np.int64] | None
@@ -75,8 +77,8 @@ class DraftIr:
 def read_draft(package: Package) -> DraftIr:
     """Read the facts of a draft package.
 
-    Values come from rt_info; ``block_size``, the vocabulary and the three logit and embedding factors fall back to
-    config.json, where they may stand at the top or inside ``dflash_config``.
+    Values come from rt_info; the block size, the target's depth and vocabulary, and the three embedding and logit
+    factors fall back to config.json, where they may stand at the top or inside ``dflash_config``.
 
     Raises:
         PreconditionError: It is no draft, or a value is missing, malformed or contradicted.
@@ -111,6 +113,7 @@ def read_draft(package: Package) -> DraftIr:
         target_layer_ids=layer_ids,
         mask_token_id=mask_token_id,
         block_size=facts.integer(Key.BLOCK_SIZE),
+        num_target_layers=facts.integer(("dflash", "num_target_layers")),
         vocab_size=facts.integer(Key.VOCAB_SIZE),
         draft_vocab_size=draft_vocab_size,
         d2t=d2t,

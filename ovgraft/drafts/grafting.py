@@ -116,8 +116,8 @@ def drop_name(output: ov.Output, name: str) -> None:
 
 
 def side_by_side(states: Sequence[ov.Output], names: NameSpace) -> ov.Output:
-    """Concat over the last axis; a single state stays what it is."""
-    if len(states) == 1:
+    """Concat over the last axis; a single state stays what it is, unless it is an input, whose name must not change."""
+    if len(states) == 1 and states[0].get_node().get_type_name() != "Parameter":
         return states[0]
     return names.give(ir.opset.concat(list(states), -1), "hidden_states_concat")
 

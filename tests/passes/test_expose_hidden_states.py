@@ -209,6 +209,38 @@ class TestTwice:
             pairs.run_passes(graft, ExposeHiddenStates(layers=(1, 2)))
 
 
+def test_someone_else_joined_along_another_axis(target: Path) -> None:
+    graft = pairs.open_pair(target)
+    model = graft.target.model
+    names = PRODUCERS[:2]
+    joined = ops.concat([pairs.node(model, name).output(0) for name in names], 1)
+    model.add_results([ir.make_result(joined.output(0), "last_hidden_state")])
+    with pytest.raises(PreconditionError, match="something else, Concat"):
+        pairs.run_passes(graft, ExposeHiddenStates(layers=(0, 1)))
+
+
+def test_input_of_the_first_layer_alone(tmp_path: Path) -> None:
+    """It is the model's own input, which must keep its name."""
+    model = models.tiny_decoder(inputs_embeds=True)
+    graft = pairs.open_pair(models.write_package(model, tmp_path / "target", name="openvino_language_model"))
+    pairs.run_passes(graft, ExposeHiddenStates(layers=(0,), layer_convention="input"))
+    assert graft.target.model.input("inputs_embeds").names == {"inputs_embeds"}
+    embeds = pairs.rows(5, 32)
+    found = support.run_decoder(graft.target.model, pairs.tokens(5), embeds=embeds)
+    np.testing.assert_array_equal(found["last_hidden_state"], embeds)
+
+
+def test_last_layer_is_told(target: Path) -> None:
+    (context,) = pairs.run_passes(pairs.open_pair(target), ExposeHiddenStates(layers=(0, 3)))
+    assert context.remarks[1] == "layer 3 is the last: its value after the final norm, as the exporter annotates it"
+
+
+def test_draft_of_a_deeper_target(target: Path, tmp_path: Path) -> None:
+    draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft", config={"num_target_layers": 36})
+    with pytest.raises(PreconditionError, match="another depth: expected 4 layers, found 36"):
+        pairs.run_passes(pairs.open_pair(target, draft), ExposeHiddenStates())
+
+
 def test_wrong_annotation_is_not_believed(tmp_path: Path) -> None:
     model = models.tiny_decoder(layers=LAYERS, annotated=True)
     text = ir.get_text(model, Key.HIDDEN_STATES_DECODER_LAYERS)

@@ -77,6 +77,15 @@ def test_own_pairs(tmp_path: Path, weights: WeightFormat, fc_bias: bool) -> None
     compare(graft, vocabulary=64)
 
 
+@pytest.mark.parametrize("layer", [1, 3])
+def test_a_single_layer(tmp_path: Path, layer: int) -> None:
+    graft = tiny_pair(tmp_path, ids=(layer,))
+    pairs.run_passes(graft, *GRAFT)
+    compare(graft, vocabulary=64)
+    named = [node for node in graft.target.model.get_ordered_ops() if "last_hidden_state" in node.output(0).names]
+    assert [node.get_type_name() for node in named] == ["MatMul", "Result"]
+
+
 @pytest.mark.parametrize("weights", FORMATS)
 def test_weights_move_as_they_are_stored(tmp_path: Path, weights: WeightFormat) -> None:
     graft = tiny_pair(tmp_path, weights=weights, fc_bias=True)
