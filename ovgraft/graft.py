@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 _MAIN = (str(FileName.MODEL), str(FileName.LANGUAGE_MODEL))
 _NEVER_MAIN = ("openvino_tokenizer", "openvino_detokenizer", "openvino_text_embeddings", "openvino_vision")
 _CHECKPOINT_WEIGHTS = ("*.safetensors", "*.npz", "*.onnx")
+_LEFT_BEHIND = (
+    *(*_CHECKPOINT_WEIGHTS, "*.safetensors.index.json", "*.onnx.data", "*.onnx_data"),
+    *("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.gguf"),
+    *("tokenizer*", "openvino_tokenizer.*", "openvino_detokenizer.*", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template*", "*.tiktoken", "spiece.model", "sentencepiece*.model"),
+)
+"""Weights and tokenizers of a checkpoint."""
+_MASK_EMBEDDING = ("mask_embedding.safetensors", "mask_embedding.npz")
 
 
 class Package:
@@ -149,6 +158,21 @@ class Package:
             raise ModelFileError("config.json is not a JSON object", file=file)
         return data
 
+    def carries(self, file: Path) -> bool:
+        """Whether a side file goes along when the package is saved.
+
+        A checkpoint whose IR was built leaves behind its weights, which the IR holds, and its tokenizer, which is the
+        target's. A mask embedding goes along: attach-embedding reads it.
+
+        Args:
+            file: Relative to the folder.
+        """
+        if not (self.is_checkpoint and self.main_name in self._models):
+            return True
+        if file.name in _MASK_EMBEDDING or (file.suffix == ".bin" and self.xml(str(file.with_suffix(""))).is_file()):
+            return True
+        return not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _LEFT_BEHIND)
+
     def snapshot(self) -> Mapping[str, ov.Model]:
         """Clones of the live IRs; weight memory is shared."""
         return {name: model.clone() for name, model in self._models.items()}
@@ -222,6 +246,18 @@ class Graft:
             raise ModelFileError("there is no draft", hint="name one with --draft")
         return self.packages[role]
 
+    @property
+    def draft_role(self) -> ModelRole:
+        """The role of the package that a draft's checkpoint makes: its own, or the target's where it stands alone.
+
+        Raises:
+            ModelFileError: There is no draft, and the target is no checkpoint.
+        """
+        if self.draft is None and self.target.is_checkpoint:
+            return "target"
+        self.package("draft")
+        return "draft"
+
     def snapshot(self) -> Snapshot:
         """Remember all live IRs, added ones too; weight memory is shared."""
         return Snapshot({role: package.snapshot() for role, package in self.packages.items()})
@@ -244,10 +280,10 @@ class Graft:
         """Write all packages: everything or nothing, whenever the process dies.
 
         Side files, and IRs that were never loaded, are carried as they are; links are followed, hidden folders left
-        out. An IR in which only model-level rt_info changed gets a new .xml, its .bin is copied (or left alone, in
-        place); any other change makes OpenVINO write both. The .bin's size goes into rt_info ``ovgraft/bin_size`` of
-        every .xml written for a loaded IR, a digest into ``ovgraft/bin_blake3`` when its .bin is written anew. The
-        same graft gives the same bytes.
+        out, and so are weights and tokenizer of a checkpoint whose IR was built. An IR in which only model-level
+        rt_info changed gets a new .xml, its .bin is copied (or left alone, in place); any other change makes OpenVINO
+        write both. The .bin's size goes into rt_info ``ovgraft/bin_size`` of every .xml written for a loaded IR, a
+        digest into ``ovgraft/bin_blake3`` when its .bin is written anew. The same graft gives the same bytes.
 
         Args:
             out: A folder, or an .xml where the input was one; with a draft a folder that gets ``target`` and

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.drafts.contract import FileName, Key, Port
-from ovgraft.errors import PostconditionError, PreconditionError, Reason
+from ovgraft.errors import PostconditionError, PreconditionError
 from ovgraft.passbase import Context, Pass
 
 if TYPE_CHECKING:
+    import numpy as np
     import openvino as ov
+    from numpy.typing import NDArray
 
     from ovgraft.graft import Graft, Package
 
@@ -26,10 +28,10 @@ class AttachEmbedding(Pass):
     The table moves as it is stored; in a vision-language package it comes from ``openvino_text_embeddings_model.xml``.
     Rows are multiplied by the draft's ``dflash/input_embedding_scale`` only: what the target multiplies its own rows by
     (Gemma) is not inherited. The metadata then says 1 and ``ovgraft/applied`` keeps the factor, so that no host applies
-    it twice.
+    it twice. A ``mask_embedding.safetensors`` beside the draft takes the place of the mask token's row.
 
-    An Eagle-3 draft has ``input_ids`` and a table, which exporters leave random when the checkpoint has none; its
-    table is replaced, as GenAI does.
+    A draft with a table of its own keeps it. Only that of an Eagle-3 draft is replaced, as GenAI does: exporters leave
+    it random when the checkpoint has none.
     """
 
     name: ClassVar[str] = "attach-embedding"
@@ -43,6 +45,9 @@ class AttachEmbedding(Pass):
             StructureError: An embedding cannot be told.
         """
         draft = drafts.read_draft(graft.package("draft"))
+        if _keeps_own(draft):
+            ctx.remark("unchanged: the draft has its own embedding")
+            return
         source = target_embedding(graft.target)
         applied = dict(draft.applied or {})
         if RECORD in applied:
@@ -71,6 +76,11 @@ class AttachEmbedding(Pass):
                 f"the target multiplies its embedding rows by {source.scale:g}; the draft takes bare rows times "
                 f"input_embedding_scale {draft.input_embedding_scale:g}"
             )
+        mask_embedding = drafts.read_mask_embedding(graft.package("draft").folder, source.width)
+        if mask_embedding is None and draft.mask_token_id is not None:
+            warning = drafts.mask_row_warning(source.table, draft.mask_token_id)
+            if warning is not None:
+                ctx.remark(str(warning))
 
         model = draft.model
         graph = ir.Graph(model)
@@ -85,6 +95,8 @@ class AttachEmbedding(Pass):
         gather = rows.get_node()
         if rows.get_element_type() != replaced.get_element_type():
             rows = names.give(ir.opset.convert(rows, replaced.get_element_type()), "input_embedding/convert")
+        if mask_embedding is not None:
+            rows = _with_mask_embedding(rows, ids, draft, mask_embedding, names)
         if draft.input_embedding_scale != 1:
             scale = names.constant(draft.input_embedding_scale, rows.get_element_type(), "input_embedding/scale")
             rows = names.give(ir.opset.multiply(rows, scale), "input_embedding/scaled")
@@ -97,6 +109,8 @@ class AttachEmbedding(Pass):
         model.validate_nodes_and_infer_types()
         text = f"embedding {source.vocab_size} x {source.width} of the target reads input_ids"
         ctx.note("add", "draft", text, ir.node_ref(gather, model))
+        if mask_embedding is not None:
+            ctx.note("add", "draft", f"the draft's own mask embedding stands for token {draft.mask_token_id}")
         ctx.note("metadata", "draft", f"input_embedding_scale {draft.input_embedding_scale:g} is in the graph now")
 
     def ensures(self, graft: Graft) -> None:
@@ -105,8 +119,10 @@ class AttachEmbedding(Pass):
         Raises:
             PostconditionError: It does not.
         """
-        model = graft.package("draft").model
-        record = (drafts.read_record(model, Key.APPLIED) or {}).get(RECORD)
+        draft = drafts.read_draft(graft.package("draft"))
+        if _keeps_own(draft):
+            return
+        model, record = draft.model, (draft.applied or {}).get(RECORD)
         if record is None or drafts.find_input(model, Port.INPUT_IDS) is None:
             raise PostconditionError("no embedding is attached")
         if drafts.find_input(model, Port.INPUTS_EMBEDS) is not None:
@@ -132,13 +148,29 @@ def target_embedding(target: Package) -> decoder.Embedding:
     return decoder.read_embedding(model)
 
 
+def _keeps_own(draft: drafts.DraftIr) -> bool:
+    """Whether the draft came with a table that is trained for it."""
+    attached = RECORD in (draft.applied or {})
+    return draft.family != "eagle3" and not attached and drafts.find_input(draft.model, Port.INPUTS_EMBEDS) is None
+
+
+def _with_mask_embedding(
+    rows: ov.Output, ids: ov.Output, draft: drafts.DraftIr, vector: NDArray[np.float32], names: drafts.NameSpace
+) -> ov.Output:
+    """Rows with the draft's own vector for its mask token."""
+    assert draft.mask_token_id is not None  # only DFlash drafts have such a side file
+    opset, name = ir.opset, "input_embedding/mask"
+    mask = names.constant(draft.mask_token_id, ids.get_element_type(), f"{name}/token")
+    axis = names.constant(-1, ids.get_element_type(), f"{name}/axis")
+    is_mask = names.give(opset.unsqueeze(opset.equal(ids, mask), axis), f"{name}/is_mask")
+    stored = names.give(opset.constant(vector.astype(rows.get_element_type().to_dtype())), f"{name}/embedding")
+    return names.give(opset.select(is_mask, stored, rows), name)
+
+
 def _replaced(draft: drafts.DraftIr) -> tuple[ov.Output, ov.Output | None]:
     """The embedding rows the draft computes with now, and the ids they are made from (None: they are an input)."""
     parameter = drafts.find_input(draft.model, Port.INPUTS_EMBEDS)
     if parameter is not None:
         return parameter.output(0), None
-    if draft.family != "eagle3":
-        reason = Reason("own-embedding", "the draft reads tokens through a table of its own")
-        raise PreconditionError(f"nothing to attach: {reason.message}", file=draft.file, reasons=(reason,))
     own = decoder.read_embedding(draft.model)
     return own.output, own.ids

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ovgraft import decoder, drafts, ir
+from ovgraft.drafts import markov
 from ovgraft.drafts.contract import Key, Port
-from ovgraft.errors import PostconditionError, PreconditionError, Reason
+from ovgraft.errors import PostconditionError, PreconditionError
 from ovgraft.passbase import Context, Pass, option
 
 if TYPE_CHECKING:
@@ -28,28 +29,15 @@ class AttachLmHead(Pass):
     Weights move as they are stored, with transpose flag and bias. The draft's own metadata is applied behind them,
     first ``dflash/output_multiplier``, then ``dflash/final_logit_softcapping`` as ``cap * tanh(logits / cap)``; the
     metadata then says 1 and 0 and ``ovgraft/applied`` keeps the values. What the target does to its own logits is not
-    inherited.
+    inherited. A draft with an output layer of its own keeps that.
     """
 
     name: ClassVar[str] = "attach-lm-head"
     needs_draft: ClassVar[bool] = True
 
-    keep_hidden: bool = option(False, "keep last_hidden_state beside logits, for a head that reads it")
-
-    def requires(self, graft: Graft) -> None:
-        """The draft must not have an output layer of its own.
-
-        Raises:
-            PreconditionError: It has.
-        """
-        draft = drafts.read_draft(graft.package("draft"))
-        if draft.draft_vocab_size is None or RECORD in (draft.applied or {}):
-            return
-        reasons = [Reason("own-logits", f"the draft has its own output layer of {draft.draft_vocab_size} tokens")]
-        if draft.d2t is not None:
-            reasons.append(Reason("pruned", "its tokens are mapped to the target's by d2t"))
-        text = "; ".join(reason.message for reason in reasons)
-        raise PreconditionError(f"nothing to attach: {text}", file=draft.file, reasons=tuple(reasons))
+    keep_hidden: bool | None = option(
+        None, "keep last_hidden_state beside logits; by default when the draft's Markov head reads it"
+    )
 
     def apply(self, graft: Graft, ctx: Context) -> None:
         """Attach it.
@@ -58,14 +46,19 @@ class AttachLmHead(Pass):
             PreconditionError: Widths or vocabularies do not fit, or another output layer is attached.
             StructureError: The target's output layer cannot be told.
         """
-        self.requires(graft)
-        draft, source = drafts.read_draft(graft.package("draft")), decoder.read_lm_head(graft.target.model)
+        draft = drafts.read_draft(graft.package("draft"))
+        if _has_own(draft):
+            mapped = "" if draft.d2t is None else ", mapped to the target's by d2t"
+            ctx.remark(f"unchanged: the draft has its own output layer of {draft.draft_vocab_size} tokens{mapped}")
+            return
+        source = decoder.read_lm_head(graft.target.model)
         model = draft.model
         applied = dict(draft.applied or {})
         hidden_result = drafts.find_result(model, Port.LAST_HIDDEN_STATE)
+        keep_hidden = self._keeps_hidden(model)
         if RECORD in applied:
             drafts.check_attached(applied[RECORD], source.weight, "output layer", draft.file)
-            if self.keep_hidden and hidden_result is None:
+            if keep_hidden and hidden_result is None:
                 raise PreconditionError("the output layer was attached without keep-hidden", file=draft.file)
             ctx.remark("unchanged: this output layer is attached already")
             return
@@ -88,7 +81,7 @@ class AttachLmHead(Pass):
         product = logits.get_node()
         logits = _scaled(logits, draft, names)
         drafts.add_output(model, logits, Port.LOGITS)
-        if not self.keep_hidden:
+        if not keep_hidden:
             model.remove_result(hidden_result)
             drafts.drop_name(hidden, Port.LAST_HIDDEN_STATE)
         record["output_multiplier"] = draft.output_multiplier
@@ -100,7 +93,7 @@ class AttachLmHead(Pass):
         model.validate_nodes_and_infer_types()
         text = f"output layer {source.vocab_size} x {source.width} of the target gives logits"
         ctx.note("add", "draft", text, ir.node_ref(product, model))
-        if not self.keep_hidden:
+        if not keep_hidden:
             ctx.note("remove", "draft", "output last_hidden_state")
         factors = f"output_multiplier {draft.output_multiplier:g}, soft cap {draft.final_logit_softcapping:g}"
         ctx.note("metadata", "draft", f"{factors} are in the graph now")
@@ -111,13 +104,25 @@ class AttachLmHead(Pass):
         Raises:
             PostconditionError: They do not.
         """
-        model = graft.package("draft").model
-        record = (drafts.read_record(model, Key.APPLIED) or {}).get(RECORD)
+        draft = drafts.read_draft(graft.package("draft"))
+        if _has_own(draft):
+            return
+        model, record = draft.model, (draft.applied or {}).get(RECORD)
         if record is None or drafts.find_result(model, Port.LOGITS) is None:
             raise PostconditionError("no output layer is attached")
-        if self.keep_hidden and drafts.find_result(model, Port.LAST_HIDDEN_STATE) is None:
+        if self._keeps_hidden(model) and drafts.find_result(model, Port.LAST_HIDDEN_STATE) is None:
             raise PostconditionError("last_hidden_state is gone")
         drafts.ensure_weight(decoder.read_lm_head(model).weight, record["digest"])
+
+    def _keeps_hidden(self, draft: ov.Model) -> bool:
+        if self.keep_hidden is not None:
+            return self.keep_hidden
+        return markov.read_advertised(draft)[0].reads_hidden
+
+
+def _has_own(draft: drafts.DraftIr) -> bool:
+    """Whether the draft came with logits; none were attached."""
+    return draft.draft_vocab_size is not None and RECORD not in (draft.applied or {})
 
 
 def _remark_on_target(graft: Graft, source: decoder.LmHead, draft: drafts.DraftIr, ctx: Context) -> None:

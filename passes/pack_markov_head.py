@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ovgraft import drafts, ir
 from ovgraft.drafts import markov
 from ovgraft.drafts.contract import FileName, Key, Port
+from ovgraft.drafts.spec import HeadType
 from ovgraft.errors import PostconditionError, PreconditionError, Reason
 from ovgraft.passbase import Context, Pass, option
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import openvino as ov
 
     from ovgraft.drafts.checkpoint import Checkpoint
-    from ovgraft.graft import Graft
+    from ovgraft.graft import Graft, Package
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +31,11 @@ class PackMarkovHead(Pass):
     cannot propose are zero. Weights keep the checkpoint's precision.
 
     The backbone gets ``dflash/markov_head_type`` and ``dflash/markov_rank``; where it names its mask token, layers, row
-    offset or vocabulary, they must be the checkpoint's.
+    offset or vocabulary, they must be the checkpoint's. Also works on a checkpoint alone, and leaves a draft that
+    has no head as it is.
     """
 
     name: ClassVar[str] = "pack-markov-head"
-    needs_draft: ClassVar[bool] = True
 
     checkpoint: str | None = option(
         None, "checkpoint folder; the draft itself when it is one", example="drafts/dspark", path=True
@@ -53,8 +54,12 @@ class PackMarkovHead(Pass):
             PreconditionError: It does not belong to this draft or target, top-k is out of range, or another head is
                 there.
         """
-        package = graft.package("draft")
-        checkpoint, said = self._read(graft)
+        role = graft.draft_role
+        package = graft.package(role)
+        checkpoint, said = self._read(package)
+        if self.checkpoint is None and checkpoint.spec.head.type is HeadType.NONE:
+            ctx.remark("unchanged: the draft has no Markov head")
+            return
         for warning in checkpoint.spec.warnings:
             ctx.remark(str(warning))
         weights = markov.read_head_weights(checkpoint)
@@ -71,7 +76,7 @@ class PackMarkovHead(Pass):
             kind = weights.w1.dtype.name if self.precision == "checkpoint" else self.precision
             kept = f", top-k {facts.top_k}" if facts.top_k else ""
             text = f"{FileName.MARKOV_HEAD}: {facts.type} head of rank {facts.rank} over {facts.vocab_size} tokens"
-            ctx.note("add", "draft", f"{text}, {kind}{kept}: {', '.join(markov.present_computations(head))}")
+            ctx.note("add", role, f"{text}, {kind}{kept}: {', '.join(markov.present_computations(head))}")
         else:
             difference = ir.same_structure(there, head)
             if difference is not None:
@@ -88,7 +93,7 @@ class PackMarkovHead(Pass):
             spec = checkpoint.spec.head
             ir.set_text(backbone, Key.MARKOV_HEAD_TYPE, str(spec.type))
             ir.set_text(backbone, Key.MARKOV_RANK, str(spec.rank))
-            ctx.note("metadata", "draft", f"markov_head_type {spec.type}, markov_rank {spec.rank}")
+            ctx.note("metadata", role, f"markov_head_type {spec.type}, markov_rank {spec.rank}")
 
     def ensures(self, graft: Graft) -> None:
         """The head keeps the contract, and backbone and target agree with it.
@@ -96,9 +101,11 @@ class PackMarkovHead(Pass):
         Raises:
             PostconditionError: They do not.
         """
-        package = graft.package("draft")
+        package = graft.package(graft.draft_role)
         head, backbone = package.get(FileName.MARKOV_HEAD), package.get(package.main_name)
         if head is None:
+            if self.checkpoint is None and self._read(package)[0].spec.head.type is HeadType.NONE:
+                return
             raise PostconditionError("there is no head")
         reasons = markov.head_reasons(head)
         if backbone is not None:
@@ -106,11 +113,10 @@ class PackMarkovHead(Pass):
         if reasons:
             raise PostconditionError("; ".join(map(str, reasons)), reasons=reasons)
 
-    def _read(self, graft: Graft) -> tuple[Checkpoint, str]:
+    def _read(self, package: Package) -> tuple[Checkpoint, str]:
         """The checkpoint and its name without machine paths."""
         from ovgraft.drafts.checkpoint import read_checkpoint  # numpy and blake3: not for listing passes
 
-        package = graft.package("draft")
         if self.checkpoint is not None:
             folder = Path(self.checkpoint)
             return read_checkpoint(folder), folder.resolve().name
@@ -124,7 +130,9 @@ class PackMarkovHead(Pass):
 
 
 def _target_vocab_size(graft: Graft) -> int | None:
-    """Width of the target's logits; None when it has none to compare with."""
+    """Width of the target's logits; None when there is none to compare with."""
+    if graft.draft is None:
+        return None
     result = drafts.find_result(graft.target.model, Port.LOGITS)
     if result is None:
         return None
@@ -138,7 +146,7 @@ def _check_fit(graft: Graft, backbone: ov.Model | None, head: ov.Model, checkpoi
     Raises:
         PreconditionError: With all reasons.
     """
-    package, spec = graft.package("draft"), checkpoint.spec
+    package, spec = graft.package(graft.draft_role), checkpoint.spec
     vocabulary, reasons = _target_vocab_size(graft), []
     if vocabulary is not None and vocabulary != spec.vocabulary.size:
         text = f"the checkpoint is over {spec.vocabulary.size} tokens, the target over {vocabulary}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         transplant,
         weight_digest,
     )
+    from ovgraft.drafts.mask_row import mask_row_warning, read_mask_embedding
     from ovgraft.drafts.per_row import RowAttention, RowKinds
     from ovgraft.drafts.records import read_record, write_record
     from ovgraft.drafts.residual import last_residual
@@ -59,10 +60,12 @@ __all__ = [
     "find_result",
     "is_checkpoint",
     "last_residual",
+    "mask_row_warning",
     "open_weights",
     "read_checkpoint",
     "read_draft",
     "read_exported",
+    "read_mask_embedding",
     "read_record",
     "redirect",
     "resolve_shared",
@@ -93,6 +96,7 @@ __getattr__, __dir__ = attach(
             "transplant",
             "weight_digest",
         ),
+        "mask_row": ("mask_row_warning", "read_mask_embedding"),
         "records": ("read_record", "write_record"),
         "residual": ("last_residual",),
         "shared_tables": ("Match", "compare_table", "resolve_shared"),

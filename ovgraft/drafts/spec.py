@@ -35,6 +35,11 @@ class HeadType(StrEnum):
     RNN = "rnn"
     DFLASH2 = "dflash2"
 
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether a correction depends on the draft's hidden state of its row."""
+        return self in (HeadType.GATED, HeadType.RNN, HeadType.DFLASH2)
+
 
 class Confidence(StrEnum):
     """What the acceptance predictor reads: nothing, the row's hidden state, or that and the Markov embedding."""

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ovgraft import drafts, ir
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Key
-from ovgraft.errors import OvgraftError, PreconditionError
+from ovgraft.errors import CheckpointError, OvgraftError, PreconditionError
 from ovgraft.graft import Graft, Package
 from ovgraft.passes.attach_embedding import AttachEmbedding
 from tests import models, pairs, support
 from tests.blocks import WeightFormat
+from tests.drafts import checkpoints
 
 FORMATS: tuple[WeightFormat, ...] = ("f32", "f16", "bf16", "int8")
 
@@ -166,6 +167,55 @@ def test_twice(tmp_path: Path) -> None:
     assert ir.same_structure(draft_of(graft), before) is None
 
 
+def test_a_table_of_its_own_stays(tmp_path: Path) -> None:
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    graft = pairs.open_pair(target, tiny_draft(tmp_path))
+    pairs.run_passes(graft, AttachEmbedding())
+    own = draft_of(graft).clone()
+    ir.delete(own, Key.APPLIED)
+    other = pairs.open_pair(target, models.write_package(own, tmp_path / "own", config={}))
+    (context,) = pairs.run_passes(other, AttachEmbedding())
+    assert context.remarks == ["unchanged: the draft has its own embedding"]
+    assert not pairs.changed(context)
+    assert ir.same_structure(draft_of(other), own) is None
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+@pytest.mark.parametrize("name", ["mask_embedding.safetensors", "mask_embedding.npz"])
+def test_a_mask_embedding_beside_the_draft(tmp_path: Path, weights: WeightFormat, name: str) -> None:
+    """The mask token's row is the vector, times the draft's scale like any other row."""
+    target = models.write_package(models.tiny_decoder(weights=weights), tmp_path / "target")
+    folder = tiny_draft(tmp_path, rt_info={"input_embedding_scale": "2"})
+    vector = np.linspace(-1, 1, 32, dtype=np.float32)
+    write = checkpoints.write_npz if name.endswith("npz") else checkpoints.write_safetensors
+    write(folder / name, {"mask_embedding": vector})
+    graft = pairs.open_pair(target, folder)
+    plain, ids = draft_of(graft).clone(), pairs.tokens(5, vocabulary=64)
+    mask = 3
+    ids[0, 2:4] = mask
+    rows = looked_up(graft.target.model, GATHER, ids)
+    rows[0, 2:4] = vector
+    states = pairs.rows(7, 96)
+    (expected,) = pairs.run_draft(plain, [(states, rows * np.float32(2))])
+    (context,) = pairs.run_passes(graft, AttachEmbedding())
+    assert any("own mask embedding stands for token 3" in edit.text for edit in context.edits)
+    (found,) = pairs.run_draft(draft_of(graft), [(states, ids)])
+    np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_a_mask_row_that_was_never_trained_is_told(tmp_path: Path, weights: WeightFormat) -> None:
+    table = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    table[3] *= 1e-5
+    decoder_model = models.tiny_decoder(weights=weights, given={"self.model.embed_tokens.weight": table})
+    target = models.write_package(decoder_model, tmp_path / "target")
+    (context,) = pairs.run_passes(pairs.open_pair(target, tiny_draft(tmp_path)), AttachEmbedding())
+    assert any("mask token 3 is near zero" in remark for remark in context.remarks)
+    other = models.write_package(models.tiny_decoder(weights=weights), tmp_path / "other")
+    (context,) = pairs.run_passes(pairs.open_pair(other, tmp_path / "draft"), AttachEmbedding())
+    assert not context.remarks
+
+
 class TestRefused:
     def refused(self, target: ov.Model, draft: Path, tmp_path: Path, words: str) -> None:
         graft = pairs.open_pair(models.write_package(target, tmp_path / "target"), draft)
@@ -193,14 +243,15 @@ class TestRefused:
         result.output(0).set_names({"logits"})
         self.refused(ov.Model([result], [states]), tiny_draft(tmp_path), tmp_path, "embedding")
 
-    def test_table_of_its_own(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("shape", [(31,), (2, 32)])
+    def test_mask_embedding_of_another_width(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
+        folder = tiny_draft(tmp_path)
+        checkpoints.write_safetensors(
+            folder / "mask_embedding.safetensors", {"mask_embedding": np.zeros(shape, np.float32)}
+        )
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")
-        graft = pairs.open_pair(target, tiny_draft(tmp_path))
-        pairs.run_passes(graft, AttachEmbedding())
-        own = draft_of(graft).clone()
-        ir.delete(own, Key.APPLIED)
-        draft = models.write_package(own, tmp_path / "own", config={})
-        self.refused(models.tiny_decoder(), draft, tmp_path, "reads tokens through a table of its own")
+        with pytest.raises(CheckpointError, match="mask embedding does not fit the draft"):
+            pairs.run_passes(pairs.open_pair(target, folder), AttachEmbedding())
 
     def test_another_target(self, tmp_path: Path) -> None:
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")

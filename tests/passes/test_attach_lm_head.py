@@ -171,18 +171,39 @@ def test_twice(tmp_path: Path) -> None:
         pairs.run_passes(graft, AttachLmHead(keep_hidden=True))
 
 
+def test_an_output_layer_of_its_own_stays(tmp_path: Path) -> None:
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    draft = models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft", config={})
+    graft = pairs.open_pair(target, draft)
+    before = draft_of(graft).clone()
+    (context,) = pairs.run_passes(graft, AttachLmHead())
+    assert context.remarks == [
+        "unchanged: the draft has its own output layer of 16 tokens, mapped to the target's by d2t"
+    ]
+    assert not pairs.changed(context)
+    assert ir.same_structure(draft_of(graft), before) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "keeps"), [(None, False), ("vanilla", False), ("gated", True), ("rnn", True), ("dflash2", True)]
+)
+@pytest.mark.parametrize("said", [None, True, False])
+def test_hidden_rows_stay_for_a_head_that_reads_them(
+    tmp_path: Path, kind: str | None, keeps: bool, said: bool | None
+) -> None:
+    head_info = {} if kind is None else {"markov_head_type": kind, "markov_rank": "4"}
+    graft = tiny_graft(tmp_path, rt_info=head_info)
+    pairs.run_passes(graft, AttachLmHead(keep_hidden=said))
+    outputs = {port.any_name for port in draft_of(graft).outputs}
+    assert outputs == {"logits"} | ({"last_hidden_state"} if (keeps if said is None else said) else set())
+
+
 class TestRefused:
     def refused(self, graft: Graft, words: str) -> None:
         before = draft_of(graft).clone()
         with pytest.raises(PreconditionError, match=words):
             pairs.run_passes(graft, AttachLmHead())
         assert ir.same_structure(draft_of(graft), before) is None
-
-    def test_eagle3(self, tmp_path: Path) -> None:
-        target = models.write_package(models.tiny_decoder(), tmp_path / "target")
-        draft = models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft", config={})
-        words = "its own output layer of 16 tokens; its tokens are mapped to the target's by d2t"
-        self.refused(pairs.open_pair(target, draft), words)
 
     def test_width(self, tmp_path: Path) -> None:
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")

@@ -16,7 +16,7 @@ from ovgraft.drafts.building.rotary import LENGTH_DEPENDENT, rotary
 from ovgraft.drafts.checkpoint import Checkpoint
 from ovgraft.drafts.contract import Key, Port
 from ovgraft.drafts.per_row import RowAttention, RowKinds
-from ovgraft.drafts.spec import Backbone, DraftSpec, Family
+from ovgraft.drafts.spec import Backbone, Confidence, DraftSpec, Family
 from ovgraft.drafts.tensors import D2T, EMBEDDING, LM_HEAD, MASK_EMBEDDING
 from ovgraft.errors import PreconditionError
 from ovgraft.ir import make_parameter, make_result, opset, set_text
@@ -233,13 +233,9 @@ def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output) -> list[ov.N
     if spec.vocabulary.pruned:
         table = np.ascontiguousarray(checkpoint.weights.tensor(D2T), np.int64)
         results.append(make_result(scope.constant(table, D2T), Port.D2T))
-    if spec.head.rank and _head_reads_hidden(spec):
+    if spec.head.type.reads_hidden or spec.confidence is not Confidence.NONE:
         results.append(make_result(rows, Port.LAST_HIDDEN_STATE))
     return results
-
-
-def _head_reads_hidden(spec: DraftSpec) -> bool:
-    return spec.head.type in ("gated", "rnn", "dflash2") or spec.confidence != "none"
 
 
 def _name_the_rest(model: ov.Model) -> None:
