@@ -112,7 +112,12 @@ class AttachLmHead(Pass):
             raise PostconditionError("no output layer is attached")
         if self._keeps_hidden(model) and drafts.find_result(model, Port.LAST_HIDDEN_STATE) is None:
             raise PostconditionError("last_hidden_state is gone")
-        drafts.ensure_weight(decoder.read_lm_head(model).weight, record["digest"])
+        head = decoder.read_lm_head(model)
+        drafts.ensure_weight(head.weight, record["digest"])
+        if "bias_digest" in record:
+            if head.bias is None:
+                raise PostconditionError("the bias of the output layer is gone")
+            drafts.ensure_weight(head.bias, record["bias_digest"])
 
     def _keeps_hidden(self, draft: ov.Model) -> bool:
         if self.keep_hidden is not None:

@@ -100,9 +100,10 @@ class MoveFc(Pass):
         widths = [node.get_output_partial_shape(0)[-1] for node in (result, parameter)]
         if any(width != record["out_width"] for width in widths):
             raise PostconditionError("wrong width", expected=record["out_width"], found=f"{widths[0]} and {widths[1]}")
-        digest = drafts.weight_digest(_matmul(result).input_value(1).get_node())
-        if digest != record["digest"]:
-            raise PostconditionError("the target holds other FC weights", expected=record["digest"], found=digest)
+        expected = [record[key] for key in ("digest", "bias_digest") if key in record]
+        found = [drafts.weight_digest(node) for node in _weights(result)]
+        if found != expected:
+            raise PostconditionError("the target holds other FC weights", expected=expected, found=found)
 
 
 def _append(fc: drafts.HiddenStateFc, states: ov.Output, names: drafts.NameSpace, record: dict[str, Any]) -> ov.Output:
@@ -123,13 +124,16 @@ def _append(fc: drafts.HiddenStateFc, states: ov.Output, names: drafts.NameSpace
     return value
 
 
-def _matmul(result: ov.Node) -> ov.Node:
-    """The MatMul of a moved FC, from the output it ends in."""
-    node = result.input_value(0).get_node()
-    while node.get_type_name() != "MatMul":
-        inputs = [source.get_node() for source in node.input_values()]
-        node = next(source for source in inputs if ir.weight_root(source.output(0)) is None)
-    return node
+def _weights(result: ov.Node) -> list[ov.Node]:
+    """The ends of the weight subgraphs of a moved FC, MatMul first, from the output it ends in."""
+    node, found = result.input_value(0).get_node(), []
+    while True:
+        sources = [source.get_node() for source in node.input_values()]
+        constant = [source for source in sources if ir.weight_root(source.output(0)) is not None]
+        found = [*constant, *found]
+        if node.get_type_name() == "MatMul" or len(constant) == len(sources):
+            return found
+        node = next(source for source in sources if all(source is not other for other in constant))
 
 
 def _is_moved(graft: Graft, draft: drafts.DraftIr) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from ovgraft import drafts, ir
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Key
-from ovgraft.errors import PreconditionError, StructureError
+from ovgraft.errors import PostconditionError, PreconditionError, StructureError
 from ovgraft.graft import Graft, Package
 from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
 from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
@@ -210,6 +210,19 @@ def test_ports_names_and_records(tmp_path: Path) -> None:
     for each in target.get_ordered_ops():
         if any(word in each.get_friendly_name() for word in moved):
             assert each.output(0).names
+
+
+@pytest.mark.parametrize("part", ["self.fc.weight", "self.fc.bias"])
+def test_promise_is_checked(tmp_path: Path, part: str) -> None:
+    graft = tiny_pair(tmp_path, fc_bias=True)
+    pairs.run_passes(graft, *GRAFT)
+    weight = pairs.node(graft.target.model, part)
+    other = ops.constant(weight.data + 1)
+    ir.set_user_data(other, WEIGHT_DIGEST_KEY, str(ir.get_user_data(weight, WEIGHT_DIGEST_KEY)))
+    for reader in weight.output(0).get_target_inputs():
+        reader.replace_source_output(other.output(0))
+    with pytest.raises(PostconditionError, match="other FC weights"):
+        MoveFc().ensures(graft)
 
 
 def test_names_that_are_taken(tmp_path: Path) -> None:
