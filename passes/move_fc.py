@@ -126,7 +126,8 @@ def _append(fc: drafts.HiddenStateFc, states: ov.Output, names: drafts.NameSpace
 
 def _weights(result: ov.Node) -> list[ov.Node]:
     """The ends of the weight subgraphs of a moved FC, MatMul first, from the output it ends in."""
-    node, found = result.input_value(0).get_node(), []
+    node = result.input_value(0).get_node()
+    found: list[ov.Node] = []
     while True:
         sources = [source.get_node() for source in node.input_values()]
         constant = [source for source in sources if ir.weight_root(source.output(0)) is not None]
