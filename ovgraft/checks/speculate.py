@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ovgraft import drafts
+from ovgraft import drafts, ir
 from ovgraft.checks.feeds import Call, FeedMaker
 from ovgraft.checks.pair import Pair, Taps
 from ovgraft.checks.ports import by_name
-from ovgraft.drafts.contract import Port
+from ovgraft.checks.run import Runner
+from ovgraft.drafts.contract import FileName, Key, Port
 from ovgraft.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -91,17 +92,21 @@ class Speculator:
     """
 
     def __init__(self, graft: Graft, taps: Taps, candidates: int, **compile: Any) -> None:
+        problem = unmeasurable(graft, taps.layers)
+        if problem is not None:
+            raise MismatchError(problem, file=graft.package("draft").path)
         facts = drafts.read_draft(graft.package("draft"))
-        inputs = by_name(facts.model.inputs)
-        if Port.TOKEN_TYPE_IDS in inputs or "block_indices" in inputs:
-            raise MismatchError("a per-row draft is measured in the form it was made from", file=facts.file)
-        if Port.INPUT_IDS not in by_name(graft.target.model.inputs):
-            raise MismatchError("a target that takes embeddings is not measured", file=graft.target.path)
         self._facts = facts
         self._is_block = facts.family == "dflash"
         self.candidates = candidates if self._is_block else 1
         self._pair = Pair(graft, taps, (Port.DRAFT_TOKEN_IDS,), "the pair", **compile)
         self._feeds = FeedMaker([graft.target.model])
+        self._embedding: Runner | None = None
+        if Port.INPUT_IDS not in self._feeds.ports:
+            model = graft.target.get(FileName.TEXT_EMBEDDINGS)
+            assert model is not None  # unmeasurable says so otherwise
+            self._embedding = Runner(model, "the target's embedding", **compile)
+            self._ids = next(iter(by_name(model.inputs)))
 
     def write(self, prompt: Sequence[int], new_tokens: int) -> Text:
         """Let the target continue a prompt greedily."""
@@ -147,6 +152,8 @@ class Speculator:
     def _run_target(self, tokens: Sequence[int], past: int) -> tuple[Array, Array]:
         """``logits`` f32 ``[rows, V]`` and states f32 ``[1, rows, width]`` of new tokens."""
         given: dict[str, Array] = {Port.INPUT_IDS: np.array([tokens], np.int64)}
+        if self._embedding is not None:
+            (given[Port.INPUTS_EMBEDS],) = self._embedding.run({self._ids: given.pop(Port.INPUT_IDS)}).values()
         call = Call("prefill" if not past else "step", past, len(tokens))
         outputs, states = self._pair.target(self._feeds.feeds(call, 0, given))
         return outputs[Port.LOGITS].reshape(-1, outputs[Port.LOGITS].shape[-1]), states
@@ -167,11 +174,22 @@ class Speculator:
         return self._pair.draft(Call("draft", known, rows, anchor - known), 0, context, ids)
 
 
+def unmeasurable(graft: Graft, layers: Sequence[int]) -> str | None:
+    """Why a pair is not run here; None when it is."""
+    target, draft = (by_name(package.model.inputs) for package in (graft.target, graft.package("draft")))
+    if Port.TOKEN_TYPE_IDS in draft or "block_indices" in draft:
+        return "the draft is in the per-row form: measure the one it was made from"
+    if "block_indices" in target:
+        return "the target is in the PagedAttention form: measure the one it was made from"
+    if Port.INPUT_IDS not in target and graft.target.get(FileName.TEXT_EMBEDDINGS) is None:
+        return f"the target takes embeddings and there is no {FileName.TEXT_EMBEDDINGS}.xml to make them"
+    if min(layers, default=0) < 0:
+        return "the draft reads the embedding's output, which is no layer's"
+    return None
+
+
 def rows_cut(draft: drafts.DraftIr) -> int:
     """Rows an SDPA draft drops in front: its candidate offset; the exporter of drafts that say none drops one."""
-    from ovgraft import ir
-    from ovgraft.drafts.contract import Key
-
     return int(ir.get_text(draft.model, Key.CANDIDATE_POSITION_OFFSET) or 1)
 
 

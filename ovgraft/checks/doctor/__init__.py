@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
-    from ovgraft.checks.doctor.diagnose import CHECKS, diagnose
     from ovgraft.checks.doctor.numbers import RunOptions
+    from ovgraft.checks.doctor.questions import CHECKS, diagnose
     from ovgraft.checks.doctor.result import Answer, Check, Diagnosis
 
 __all__ = ["CHECKS", "Answer", "Check", "Diagnosis", "RunOptions", "diagnose"]
@@ -16,7 +16,7 @@ __all__ = ["CHECKS", "Answer", "Check", "Diagnosis", "RunOptions", "diagnose"]
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "diagnose": ("CHECKS", "diagnose"),
+        "questions": ("CHECKS", "diagnose"),
         "numbers": ("RunOptions",),
         "result": ("Answer", "Check", "Diagnosis"),
     },

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from ovgraft import ir
 from ovgraft.checks.doctor.facts import PairFacts
+from ovgraft.checks.doctor.offset import cut_rows
 from ovgraft.checks.grafts import graft_of
 from ovgraft.checks.pair import Taps
-from ovgraft.checks.speculate import Acceptance, Speculator, Text
-from ovgraft.drafts import find_result
+from ovgraft.checks.speculate import Acceptance, Speculator, Text, rows_cut
+from ovgraft.drafts import find_result, read_draft, redirect
 from ovgraft.drafts.contract import Key, Port
 from ovgraft.errors import OvgraftError, Reason
 from ovgraft.graft import Graft
 
 _CLEARLY = 0.2
-"""How much more must agree for another reading to be the likely one."""
+"""How much more must agree, or be accepted per step, for another reading to be the likely one."""
 
 
 def shifted_rows(found: Acceptance) -> tuple[Reason, ...]:
@@ -40,7 +41,7 @@ def try_out(graft: Graft, pair: PairFacts, texts: Sequence[Text], candidates: in
             found = Speculator(other, taps, candidates, device=device).measure(texts)
         except OvgraftError:
             continue  # this reading is none
-        if found.tokens_per_step > 1 and found.agreement() >= _CLEARLY:
+        if found.tokens_per_step >= 1 + _CLEARLY:
             reasons.append(Reason(code, f"with {what} {found.tokens_per_step:.3f} tokens per step are accepted"))
     return tuple(reasons)
 
@@ -61,6 +62,9 @@ def _readings(graft: Graft, pair: PairFacts) -> Iterator[tuple[str, str, Graft, 
         reverse = tuple(reversed(layers))
         if len(layers) > 1:
             yield "wrong-order", "the layers in reverse order", graft, Taps(reverse)
+    if pair.draft.family != "eagle3" and (other := _other_offset(graft)) is not None:
+        offset = ir.get_text(other.package("draft").model, Key.CANDIDATE_POSITION_OFFSET)
+        yield "wrong-offset", f"candidate offset {offset} instead of {'10'[int(offset or 0)]}", other, Taps(layers)
     scale = pair.embedding.scale
     for factor in (scale, 1.0):
         if factor is None or pair.draft.own_embedding or factor == _scale(graft):
@@ -68,6 +72,25 @@ def _readings(graft: Graft, pair: PairFacts) -> Iterator[tuple[str, str, Graft, 
         other = graft_of(graft.snapshot(), graft)
         ir.set_text(other.package("draft").model, Key.INPUT_EMBEDDING_SCALE, repr(factor))
         yield "wrong-scale", f"embedding rows times {factor:g}", other, Taps(layers)
+
+
+def _other_offset(graft: Graft) -> Graft | None:
+    """The same draft, its rows read with the other offset."""
+    other = graft_of(graft.snapshot(), graft)
+    draft = read_draft(other.package("draft"))
+    offset = rows_cut(draft)
+    if offset == 1:
+        graph = ir.Graph(draft.model)
+        cut = cut_rows(graph)
+        if cut is None:
+            return None
+        kept, names = graph.output(*graph.inputs[cut[0]][0]), graph.output(cut[0]).get_names()
+        redirect(graph, graph.output(cut[0]), kept)
+        graph.output(cut[0]).set_names(set())
+        kept.add_names(names)
+        draft.model.validate_nodes_and_infer_types()
+    ir.set_text(draft.model, Key.CANDIDATE_POSITION_OFFSET, str(1 - offset))
+    return other
 
 
 def _scale(graft: Graft) -> float:

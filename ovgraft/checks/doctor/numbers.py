@@ -14,7 +14,7 @@ from ovgraft.checks.doctor.facts import PairFacts
 from ovgraft.checks.doctor.result import Answer, Check, failed, from_error, not_applicable, passed, warned
 from ovgraft.checks.grafts import graft_of
 from ovgraft.checks.pair import Taps
-from ovgraft.checks.speculate import Acceptance, Speculator, Text, random_prompts
+from ovgraft.checks.speculate import Acceptance, Speculator, Text, random_prompts, unmeasurable
 from ovgraft.errors import OvgraftError, SpecError
 from ovgraft.graft import Graft
 from ovgraft.passbase import Context
@@ -112,6 +112,9 @@ def _build(run: Run) -> Answer:
 
 def _finite(run: Run) -> Answer:
     """One block after one prompt."""
+    problem = unmeasurable(run.graft, run.pair.layers() or ())
+    if problem is not None:
+        return not_applicable(problem)
     _prepare(run)
     assert run.speculator is not None
     outputs = run.speculator.block(run.texts[0])
@@ -164,7 +167,8 @@ def _per_row(run: Run) -> Answer:
 
 def _acceptance(run: Run) -> Answer:
     """Tokens per step, by position; at exactly 1.000 the usual causes are tried out."""
-    assert run.speculator is not None
+    if run.speculator is None:
+        return not_applicable("no block was run")
     found = run.speculator.measure(run.texts)
     numbers = {**found.to_dict(), "candidates": run.speculator.candidates, "texts": len(run.texts)}
     text = said(found)

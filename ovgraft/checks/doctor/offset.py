@@ -58,7 +58,7 @@ def _of_ir(draft: DraftFacts) -> Answer:
     assert draft.graph is not None
     model, graph = draft.package.model, draft.graph
     said = ir.get_text(model, Key.CANDIDATE_POSITION_OFFSET)
-    cut = _cut(graph)
+    cut = cut_rows(graph)
     nodes = () if cut is None else (Reason("anchor-row", f"drops {cut[1]} row", (graph.ref(cut[0]),)),)
     numbers = {"offset": said, "rows_cut": None if cut is None else cut[1]}
     advice = (
@@ -81,7 +81,7 @@ def _of_ir(draft: DraftFacts) -> Answer:
     return passed(f"{value}: {_MEANS[value]}, in metadata and graph", *nodes, **numbers)
 
 
-def _cut(graph: ir.Graph) -> tuple[int, int] | None:
+def cut_rows(graph: ir.Graph) -> tuple[int, int] | None:
     """The Slice on the way to an output that drops rows in front, and how many."""
     result = next((found for port in _OUTPUTS if (found := drafts.find_result(graph.model, port)) is not None), None)
     if result is None:

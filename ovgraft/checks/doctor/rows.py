@@ -40,6 +40,8 @@ def per_row(graft: Graft, pair: PairFacts, device: str) -> Answer:
     """
     if pair.draft.family == "eagle3":
         return not_applicable("Eagle-3 drafts take one row per token as they are")
+    if Port.TOKEN_TYPE_IDS in by_name(graft.package("draft").model.inputs):
+        return not_applicable("the draft is in the per-row form, and there is no other to hold it against")
     try:
         paged = _paged(graft, pair)
     except PassError as error:

@@ -1,0 +1,167 @@
+"""doctor --run: what is accepted, and why nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ovgraft
+from ovgraft import ir
+from ovgraft.checks.doctor import RunOptions, diagnose
+from ovgraft.checks.doctor.causes import shifted_rows
+from ovgraft.checks.speculate import Acceptance, random_prompts
+from ovgraft.errors import SpecError
+from ovgraft.graft import Graft, Package
+from tests import agreeing, models
+from tests.checks.doctor_pairs import RUN, counting_target, echo_checkpoint, only, opened, pair, statuses
+
+SHORT = RunOptions(count=1, new_tokens=8)
+RAN = ("build", "finite-block", "per-row", "acceptance")
+
+
+@pytest.fixture(scope="module")
+def copying() -> agreeing.Target:
+    return agreeing.copying_target(4)
+
+
+def copying_pair(folder: Path, target: agreeing.Target, fitted_to: tuple[int, ...], says: tuple[int, ...]) -> Graft:
+    """A draft fitted to the states of some layers, whose metadata names these or others."""
+    draft = agreeing.dflash_draft(target, fitted_to)
+    draft.set_rt_info(",".join(map(str, says)), ["dflash", "target_layer_ids"])
+    config = {"model_type": "qwen3", "vocab_size": agreeing.VOCABULARY, "block_size": 5}
+    return pair(folder, target=target.model, draft=draft, config=config)
+
+
+def options(target: agreeing.Target) -> RunOptions:
+    return RunOptions(prompts=tuple(map(tuple, target.prompts()[:3])), new_tokens=8)
+
+
+def test_what_is_accepted(tmp_path: Path, copying: agreeing.Target) -> None:
+    found = diagnose(copying_pair(tmp_path, copying, (0, 1, 2), (0, 1, 2)), run=options(copying))
+    assert statuses(found) == {}
+    numbers = found["acceptance"].answer.numbers
+    assert numbers["tokens_per_step"] == 5.0
+    assert numbers["accepted_by_position"] == [1.0] * 4
+    assert found["per-row"].answer.status == "pass"
+    assert found.ran
+
+
+@pytest.mark.parametrize("text", ["expose-hidden-states,move-fc", "expose-hidden-states,move-fc,attach-embedding,attach-lm-head"])
+def test_a_graft_is_accepted_alike(tmp_path: Path, copying: agreeing.Target, text: str) -> None:
+    graft = copying_pair(tmp_path, copying, (0, 1, 2), (0, 1, 2))
+    ovgraft.Pipeline(text).run(graft)
+    assert diagnose(graft, run=options(copying))["acceptance"].answer.numbers["tokens_per_step"] == 5.0
+
+
+def test_the_layers_are_counted_by_another_convention(tmp_path: Path, copying: agreeing.Target) -> None:
+    """Two layers only, so that the others mean nothing to the FC."""
+    found = diagnose(copying_pair(tmp_path, copying, (2, 1), (1, 0)), run=options(copying))
+    answer = found["acceptance"].answer
+    if answer.numbers["tokens_per_step"] == 1.0:
+        assert [reason.code for reason in answer.evidence] == ["wrong-layer"]
+        assert "layers 2, 1" in answer.evidence[0].message
+        assert "another convention" in answer.advice
+    else:
+        pytest.fail(f"{answer.text}: this pair must not agree")
+
+
+def test_random_pairs_warn_at_exactly_one(tmp_path: Path) -> None:
+    found = diagnose(pair(tmp_path), run=SHORT)
+    answer = found["acceptance"].answer
+    if answer.numbers["tokens_per_step"] == 1.0:
+        assert only(found, "acceptance", "warn").startswith("exactly 1.000 tokens per step")
+        assert "likely causes" in answer.advice
+    else:
+        assert answer.status == "pass"
+
+
+def test_a_checkpoint_read_with_the_wrong_offset(tmp_path: Path) -> None:
+    target = counting_target()
+    models.write_package(target, tmp_path / "target")
+    echo_checkpoint(tmp_path / "draft", target)
+    right = diagnose(opened(tmp_path), run=RUN)
+    assert statuses(right) == {}
+    assert right["acceptance"].answer.numbers["tokens_per_step"] == 2.0
+    echo_checkpoint(tmp_path / "draft", target, candidate_position_offset=1)
+    wrong = diagnose(opened(tmp_path), run=RUN)
+    assert statuses(wrong) == {"candidate-offset": "warn", "acceptance": "warn"}
+    assert "says offset 1" in wrong["candidate-offset"].answer.text
+    answer = wrong["acceptance"].answer
+    assert "exactly 1.000" in answer.text
+    assert [reason.code for reason in answer.evidence] == ["wrong-offset"]
+    assert "candidate offset 0 instead of 1" in answer.evidence[0].message
+    assert answer.advice == "correct candidate_position_offset"
+
+
+def test_an_ir_read_with_the_wrong_offset(tmp_path: Path) -> None:
+    """Its graph drops the row that was the first candidate."""
+    target = counting_target()
+    models.write_package(target, tmp_path / "target")
+    echo_checkpoint(tmp_path / "draft", target, candidate_position_offset=1)
+    graft = opened(tmp_path)
+    ovgraft.Pipeline("build-draft").run(graft)
+    answer = diagnose(graft, run=RUN)["acceptance"].answer
+    assert [reason.code for reason in answer.evidence] == ["wrong-offset"]
+
+
+def test_rows_that_are_right_for_their_neighbour() -> None:
+    right = Acceptance(4, (4, 2), {-1: (0, 0), 0: (4, 3), 1: (0, 1)})
+    assert shifted_rows(right) == ()
+    late = Acceptance(4, (0, 0), {-1: (0, 0), 0: (0, 0), 1: (4, 3)})
+    (reason,) = shifted_rows(late)
+    assert "read with offset 1, its rows mean offset 0" in reason.message
+    early = Acceptance(4, (0, 0), {-1: (4, 3), 0: (0, 0), 1: (0, 0)})
+    assert "read with offset 0, its rows mean offset 1" in shifted_rows(early)[0].message
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    graft = pair(tmp_path)
+    model = graft.package("draft").model
+    weight = next(node for node in model.get_ordered_ops() if node.get_friendly_name() == "self.fc.weight")
+    huge = ir.opset.constant(np.full(weight.get_output_shape(0), np.inf, np.float32))
+    for port in list(weight.output(0).get_target_inputs()):
+        port.replace_source_output(huge.output(0))
+    found = diagnose(graft, run=SHORT)
+    assert found["finite-block"].answer.status == "fail"
+    assert found["acceptance"].answer.status == "not-checked"
+
+
+def test_no_number_of_a_pair_that_does_not_fit(tmp_path: Path) -> None:
+    found = diagnose(pair(tmp_path, draft=models.tiny_dflash_draft(n=2, target_layer_ids=(0, 9))), run=SHORT)
+    assert {found[name].answer.status for name in RAN} == {"not-checked"}
+
+
+def test_a_per_row_draft_is_looked_at_only(tmp_path: Path) -> None:
+    graft = pair(tmp_path)
+    ovgraft.Pipeline("per-row-draft").run(graft)
+    found = diagnose(graft, run=SHORT)
+    assert found.good
+    assert {found[name].answer.status for name in RAN} == {"not-applicable"}
+
+
+def test_eagle3(zoo: Callable[[str], Path]) -> None:
+    graft = Graft(Package(zoo("qwen3_12l")), Package(zoo("qwen3_12l_eagle3_draft")))
+    found = diagnose(graft, run=SHORT)
+    assert found.good
+    assert found["finite-block"].answer.status == "pass"
+    assert len(found["acceptance"].answer.numbers["accepted_by_position"]) == 1  # type: ignore[arg-type]
+
+
+def test_the_pair_of_the_zoo_that_agrees(zoo: Callable[[str], Path]) -> None:
+    graft = Graft(Package(zoo("qwen3_agree")), Package(zoo("qwen3_agree_dflash_draft")))
+    found = diagnose(graft, run=replace(SHORT, new_tokens=16))
+    assert found["acceptance"].answer.numbers["tokens_per_step"] == 8.0
+
+
+def test_a_prompt_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    found = diagnose(pair(tmp_path), run=RunOptions(prompts=((1, 64),)))
+    assert "token 64; the target knows tokens 0 to 63" in found["finite-block"].answer.text
+
+
+def test_random_prompts_come_from_the_seed() -> None:
+    assert random_prompts(64, 2, 5, 0) == random_prompts(64, 2, 5, 0)
+    assert random_prompts(64, 2, 5, 0) != random_prompts(64, 2, 5, 1)
