@@ -96,6 +96,10 @@ class Package:
         """File of an IR of this package, whether it exists or not."""
         return self.folder / f"{name}.xml"
 
+    def bin(self, name: str) -> Path:
+        """Weights of an IR of this package, whether they exist or not."""
+        return self.xml(name).with_suffix(".bin")
+
     @property
     def models(self) -> Mapping[str, ov.Model]:
         """The live IRs read or added so far, by file name without suffix."""
@@ -169,9 +173,9 @@ class Package:
         """
         if not (self.is_checkpoint and self.main_name in self._models):
             return True
-        if file.name in _MASK_EMBEDDING or (file.suffix == ".bin" and self.xml(str(file.with_suffix(""))).is_file()):
-            return True
-        return not any(fnmatch.fnmatchcase(file.name, pattern) for pattern in _LEFT_BEHIND)
+        of_ir = file.suffix == ".bin" and self.xml(str(file.with_suffix(""))).is_file()
+        name = file.with_suffix(".xml").name if of_ir else file.name
+        return name in _MASK_EMBEDDING or not any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_BEHIND)
 
     def snapshot(self) -> Mapping[str, ov.Model]:
         """Clones of the live IRs; weight memory is shared."""
@@ -191,6 +195,12 @@ class Package:
         from ovgraft.ir.save import plan_save
 
         return {name: plan_save(model, *self._pristine.get(name, (None, None))) for name, model in self._models.items()}
+
+    def looks_kept(self, name: str) -> bool:
+        """Whether a live IR has as many ops as when it was read: a guess, made before anything is compared."""
+        if name not in self._pristine:
+            return False
+        return len(self._models[name].get_ordered_ops()) == len(self._pristine[name][0].get_ordered_ops())
 
     def settle(self, plans: Mapping[str, Plan]) -> None:
         """Take the live IRs for what is on disk; called after an in-place save by these plans."""
@@ -305,14 +315,13 @@ class Graft:
                 left behind is such an error in the next one, because both sets of files may be wanted.
             TypeError: Neither ``out`` nor ``in_place``.
         """
-        return saving.save(
-            self.packages,
-            None if out is None else Path(out),
-            force=force,
-            in_place=in_place,
-            weights=weights,
-            extra_files=extra_files,
-            on_step=on_step,
+        out = None if out is None else Path(out)
+        if in_place:
+            return saving.save_in_place(self.packages, out, extra_files, on_step)
+        if out is None:
+            raise TypeError("save() needs an output path, or in_place=True")
+        return saving.save_elsewhere(
+            self.packages, out, force=force, weights=weights, extra_files=extra_files, on_step=on_step
         )
 
 

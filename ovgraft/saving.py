@@ -1,29 +1,30 @@
-"""Where the files of a graft go, what is refused beforehand, and the one swap that puts them there."""
+"""Writing a graft: every IR by its plan, every other file as it is, and one swap that puts them all there."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ovgraft import destination
+from ovgraft.destination import GRAFT_FILE, Job, Packages
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
 
 if TYPE_CHECKING:
-    from ovgraft.graft import Package
-    from ovgraft.ir.save import Change, Plan
+    from ovgraft.ir.copying import BackgroundCopy
+    from ovgraft.ir.save import Change
     from ovgraft.ir.staging import Place
 
-Weights = Literal["copy", "link"]
+__all__ = ["GRAFT_FILE", "ExtraFiles", "Saved", "SavedModel", "Weights", "save_elsewhere", "save_in_place"]
 
-GRAFT_FILE = "graft.json"
-"""Record of a graft beside ``target/`` and ``draft/``; its ``"files"`` lists what the graft wrote."""
+Weights = Literal["copy", "link"]
+OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -63,241 +64,96 @@ class Saved:
 ExtraFiles = Mapping[str, bytes] | Callable[[Saved], Mapping[str, bytes]]
 
 
-@dataclass
-class _Job:
-    """One package on its way to one place.
-
-    Attributes:
-        prefix: Its folder within the place.
-        stem: File name of the main IR there.
-        plans: What each loaded IR needs.
-        carried: Files that are copied as they are, by their path in the package folder.
-    """
-
-    role: ModelRole
-    package: Package
-    prefix: Path
-    stem: str
-    plans: dict[str, Plan] = field(default_factory=dict)
-    carried: dict[Path, Path] = field(default_factory=dict)
-
-    def xml(self, name: str) -> Path:
-        stem = self.stem if name == self.package.main_name else name
-        return self.prefix / f"{stem}.xml"
-
-
-def save(
-    packages: Mapping[ModelRole, Package],
-    out: Path | None,
-    *,
-    force: bool,
-    in_place: bool,
-    weights: Weights,
-    extra_files: ExtraFiles,
-    on_step: Callable[[str], None],
-) -> Saved:
-    """Write packages; see :meth:`ovgraft.graft.Graft.save`."""
-    from ovgraft.ir.files import write_file
+def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles, on_step: OnStep) -> Saved:
+    """Write onto the input what changed; see :meth:`ovgraft.graft.Graft.save`."""
     from ovgraft.ir.staging import staging
 
-    if in_place:
-        _check_in_place(packages, out)
-        jobs, folders = _layout_in_place(packages, extra_files)
-    else:
-        jobs, folders = _layout(packages, _checked(packages, out, force))
+    destination.check_in_place(packages, out)
+    jobs, folders = destination.layout_in_place(packages, extra_files=bool(extra_files))
     for job in jobs:
         job.plans = job.package.plan_save()
-        if not in_place and job.package.kind == "folder":
-            job.carried = _carried(job)
-        elif not in_place:
-            # what lies beside a single .xml was only looked at
-            main = job.package.main_name
-            job.plans = {name: plan for name, plan in job.plans.items() if name == main or plan.change != "none"}
-    if in_place and not extra_files and all(plan.change == "none" for job in jobs for plan in job.plans.values()):
+    if not extra_files and all(plan.change == "none" for job in jobs for plan in job.plans.values()):
         return Saved((), tuple(_saved_model(job, name) for job in jobs for name in job.plans), ())
     with staging(folders, on_step) as places:
-        models = []
-        homes = places[: len(jobs)] if in_place else places * len(jobs)
-        _check_room(jobs, homes, weights, in_place)
-        for job, place in zip(jobs, homes, strict=True):
-            models += _stage(job, place, weights, in_place, on_step)
-        saved = Saved(tuple(place.folder for place in places), tuple(models), _names(places))
-        for name, data in (extra_files(saved) if callable(extra_files) else extra_files).items():
-            on_step(f"write {name}")
-            write_file(places[-1].new(Path(name)), data)
-        if not in_place:
-            _check_targets(packages, places[0], force)
-            places[0].obsolete = _obsolete(places[0])
-            replaces = places[0].obsolete or any(os.path.lexists(places[0].folder / file) for file in places[0].files)
-            places[0].lasting = bool(replaces) or any(model.change == "full" for model in models)
-        saved = Saved(saved.folders, saved.models, _names(places))
-    if in_place:
-        for job in jobs:
-            job.package.settle(job.plans)
+        homes = list(zip(jobs, places, strict=False))
+        _check_room([(place, _room_for_models(job)) for job, place in homes])
+        models = [model for job, place in homes for model in _write_models(job, place, on_step, None)]
+        saved = _write_extra(places, models, extra_files, on_step)
+    for job in jobs:
+        job.package.settle(job.plans)
     return saved
 
 
-def _names(places: list[Place]) -> tuple[str, ...]:
-    return tuple(sorted(file.as_posix() for place in places for file in place.files))
+def save_elsewhere(
+    packages: Packages, out: Path, *, force: bool, weights: Weights, extra_files: ExtraFiles, on_step: OnStep
+) -> Saved:
+    """Write everything to another folder or .xml; see :meth:`ovgraft.graft.Graft.save`."""
+    from ovgraft.ir.staging import staging
+
+    destination.check_output(packages, out, force=force)
+    jobs, folders = destination.layout(packages, out)
+    for job in jobs:
+        if job.package.kind == "folder":
+            job.carried = destination.carried(job)
+    with staging(folders, on_step) as places, _copy_ahead(jobs, places[0], weights, on_step) as ahead:
+        place = places[0]
+        for job in jobs:
+            job.plans = job.package.plan_save()
+            if job.package.kind == "xml":
+                # what lies beside a single .xml was only looked at
+                main = job.package.main_name
+                job.plans = {name: plan for name, plan in job.plans.items() if name == main or plan.change != "none"}
+        _drop_unneeded(jobs, ahead)
+        _check_room([(place, _room_for_models(job) + _room_for_copies(job, place, weights, ahead)) for job in jobs])
+
+        def copy(source: Path, target: Path) -> None:
+            _copy(source, target, place, weights, ahead, on_step)
+
+        models = []
+        for job in jobs:
+            models += _write_models(job, place, on_step, copy)
+            for file, target in job.carried.items():
+                copy(job.package.folder / file, target)
+        saved = _write_extra(places, models, extra_files, on_step)
+        destination.check_targets(packages, place, force=force)
+        place.obsolete = destination.obsolete(place)
+        replaces = bool(place.obsolete) or any(os.path.lexists(place.folder / file) for file in place.files)
+        place.lasting = replaces or any(model.change == "full" for model in models)
+    return saved
 
 
-# --- what goes where
+def _write_extra(places: list[Place], models: list[SavedModel], extra_files: ExtraFiles, on_step: OnStep) -> Saved:
+    from ovgraft.ir.files import write_file
+
+    def summary() -> Saved:
+        files = sorted(file.as_posix() for place in places for file in place.files)
+        return Saved(tuple(place.folder for place in places), tuple(models), tuple(files))
+
+    for name, data in (extra_files(summary()) if callable(extra_files) else extra_files).items():
+        on_step(f"write {name}")
+        write_file(places[-1].new(Path(name)), data)
+    return summary()
 
 
-def _layout(packages: Mapping[ModelRole, Package], out: Path) -> tuple[list[_Job], list[tuple[Path, str | None]]]:
-    """Jobs that all write into the one place ``out``."""
-    if "draft" in packages:
-        jobs = [_Job(role, package, Path(role), package.main_name) for role, package in packages.items()]
-        return jobs, [(out, None)]
-    package = packages["target"]
-    if package.kind == "xml":
-        return [_Job("target", package, Path(), out.stem)], [(out.parent, out.stem)]
-    return [_Job("target", package, Path(), package.main_name)], [(out, None)]
+def _saved_model(job: Job, name: str, digest: str | None = None) -> SavedModel:
+    from ovgraft import ir
+
+    plan = job.plans[name]
+    if plan.change != "full":
+        digest = ir.get_text(job.package.models[name], Key.BIN_DIGEST)
+    return SavedModel(job.role, name, plan.change, plan.reason, digest)
 
 
-def _layout_in_place(
-    packages: Mapping[ModelRole, Package], extra_files: ExtraFiles
-) -> tuple[list[_Job], list[tuple[Path, str | None]]]:
-    """One place for each package, and one more for extra files beside a pair of them."""
-    jobs = [_Job(role, package, Path(), package.main_name) for role, package in packages.items()]
-    folders = [(package.folder, package.main_name if package.kind == "xml" else None) for package in packages.values()]
-    if extra_files and "draft" in packages:
-        home = packages["target"].folder.parent
-        if any(package.folder != home / role for role, package in packages.items()):
-            raise ValueError(
-                "extra files of a pair that is saved in place need it to lie in FOLDER/target, FOLDER/draft"
-            )
-        folders.append((home, None))
-    return jobs, folders
+# --- room
 
 
-def _carried(job: _Job) -> dict[Path, Path]:
-    """Files copied as they are: all of a folder but the IRs that are loaded, and what a checkpoint leaves behind."""
-    planned = {Path(f"{name}{suffix}") for name in job.plans for suffix in (".xml", ".bin")}
-    return {
-        file: job.prefix / file
-        for file in _walk(job.package.folder, Path(), ())
-        if file not in planned and job.package.carries(file)
-    }
-
-
-def _walk(folder: Path, below: Path, parents: tuple[str, ...]) -> list[Path]:
-    """All files, relative to the package; links are followed, hidden folders (a save's, git's) are left out."""
-    here = os.path.realpath(folder / below)
-    if here in parents:
-        raise ModelFileError(f"the links in {folder.name} lead in a circle at {below}", file=folder / below)
-    files: list[Path] = []
-    for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
-        path = below / entry.name
-        if entry.is_dir():
-            if not entry.name.startswith("."):
-                files += _walk(folder, path, (*parents, here))
-        elif entry.is_file():
-            files.append(path)
-        else:
-            raise ModelFileError(
-                f"{path} is a link to nothing" if entry.is_symlink() else f"{path} is no regular file",
-                file=folder / path,
-                hint="remove it from the package",
-            )
-    return files
-
-
-def _obsolete(place: Place) -> list[Path]:
-    """Files that an earlier graft wrote here by its own record and this one does not."""
-    record = place.folder / GRAFT_FILE
-    try:
-        names = json.loads(record.read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    if not isinstance(names, list):
-        return []
-    new, obsolete = set(place.files), []
-    for name in names:
-        file = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
-        # the record is text that anybody may have written
-        if file.is_absolute() or ".." in file.parts or Path(file) in new:
-            continue
-        path = place.folder / file
-        within = Path(os.path.realpath(path.parent)) == Path(os.path.realpath(place.folder)) / file.parent
-        if within and (path.is_file() or path.is_symlink()):
-            obsolete.append(Path(file))
-    return obsolete
-
-
-# --- what is refused
-
-
-def _check_in_place(packages: Mapping[ModelRole, Package], out: Path | None) -> None:
-    if out is not None and not ("draft" not in packages and _same(out, packages["target"].path)):
-        raise ModelFileError(f"in place means the input itself, not {out}", file=out, hint="leave out the output")
-
-
-def _same(a: Path, b: Path) -> bool:
-    return os.path.realpath(a) == os.path.realpath(b)
-
-
-def _checked(packages: Mapping[ModelRole, Package], out: Path | None, force: bool) -> Path:
-    """``out``, when it may be written to."""
-    from ovgraft.ir.staging import refuse_leftover, stage_of
-
-    if out is None:
-        raise TypeError("save() needs an output path, or in_place=True")
-    target = packages["target"]
-    single = "draft" not in packages
-    if not single and out.suffix == ".xml":
-        raise ModelFileError(f"a target and its draft need a folder, not {out.name}", file=out, hint="name a folder")
-    if single and (out.suffix == ".xml") != (target.kind == "xml"):
-        kind, other = ("an .xml", "a folder") if target.kind == "xml" else ("a folder", "an .xml")
-        raise ModelFileError(f"the input is {kind}, the output {out.name} is {other}", file=out, hint=f"name {kind}")
-    for package in packages.values():
-        _check_input(package, out)
-    if out.exists() and out.suffix != ".xml" and not out.is_dir():
-        raise ModelFileError(f"{out} is a file, the output must be a folder", file=out)
-    refuse_leftover(stage_of(out.parent, out.stem) if out.suffix == ".xml" else stage_of(out))
-    taken = [path for path in ((out, out.with_suffix(".bin")) if out.suffix == ".xml" else (out,)) if _stands(path)]
-    if taken and not force:
-        raise ModelFileError(f"{taken[0]} exists", file=taken[0], hint="say --force to replace it")
-    return out
-
-
-def _stands(path: Path) -> bool:
-    return os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))
-
-
-def _check_input(package: Package, out: Path) -> None:
-    given, place = Path(os.path.realpath(package.path)), Path(os.path.realpath(out))
-    if given == place:
-        raise ModelFileError(f"{out} is the input", file=out, hint="say --in-place to replace it")
-    if out.suffix == ".xml":
-        return
-    if given.is_relative_to(place):
-        raise ModelFileError(f"{out} holds the input {package.path}", file=out, hint="name another folder")
-    if package.kind == "folder" and place.is_relative_to(given):
-        raise ModelFileError(f"{out} lies within the input {package.path}", file=out, hint="name another folder")
-
-
-# --- writing
-
-
-def _check_targets(packages: Mapping[ModelRole, Package], place: Place, force: bool) -> None:
-    """Beside an .xml may lie anything: further IRs replace nothing unasked, and the input never."""
-    inputs = {os.path.realpath(package.xml(name)) for package in packages.values() for name in package.models}
-    for file in place.files:
-        path = place.folder / file
-        if os.path.realpath(path) in inputs:
-            raise ModelFileError(f"{path} belongs to the input", file=path, hint="name another folder")
-        if not force and os.path.lexists(path):
-            raise ModelFileError(f"{path} exists", file=path, hint="say --force to replace it")
-
-
-def _check_room(jobs: list[_Job], places: list[Place], weights: Weights, in_place: bool) -> None:
+def _check_room(needs: list[tuple[Place, int]]) -> None:
     """Refuse before the first byte what cannot fit."""
     needed: dict[int, int] = {}
-    for job, place in zip(jobs, places, strict=True):
+    for place, need in needs:
         device = place.stage.stat().st_dev
-        needed[device] = needed.get(device, 0) + _room(job, place, weights, in_place)
-    for place in places:
+        needed[device] = needed.get(device, 0) + need
+    for place, _ in needs:
         need, free = needed[place.stage.stat().st_dev], shutil.disk_usage(place.stage).free
         if need > free:
             raise ModelFileError(
@@ -308,74 +164,115 @@ def _check_room(jobs: list[_Job], places: list[Place], weights: Weights, in_plac
             )
 
 
-def _room(job: _Job, place: Place, weights: Weights, in_place: bool) -> int:
-    """Bytes a job takes at most."""
-    from ovgraft.ir.files import reflinks
-    from ovgraft.ir.reading import bin_path
+def _room_for_models(job: Job) -> int:
+    """Bytes of new .xml and .bin files, at most."""
     from ovgraft.ir.save import weight_bytes
 
-    models, folder = job.package.models, job.package.folder
-    full = [name for name, plan in job.plans.items() if plan.change == "full"]
-    room = sum(weight_bytes(models[name]) for name in full) + sum(len(plan.xml) for plan in job.plans.values())
-    if in_place:
-        return room
-    files = [bin_path(job.package.xml(name)) for name in job.plans if name not in full]
-    files += [folder / file for file in job.carried]
-    copied = [file for file in files if file.exists() and not (weights == "link" and file.suffix == ".bin")]
-    if copied and not reflinks(copied[0], place.stage):
-        room += sum(file.stat().st_size for file in copied)
-    return room
+    full = [job.package.models[name] for name, plan in job.plans.items() if plan.change == "full"]
+    return sum(weight_bytes(model) for model in full) + sum(len(plan.xml) for plan in job.plans.values())
 
 
-def _stage(
-    job: _Job, place: Place, weights: Weights, in_place: bool, on_step: Callable[[str], None]
+def _room_for_copies(job: Job, place: Place, weights: Weights, ahead: dict[Path, BackgroundCopy]) -> int:
+    """Bytes of files that are copied, at most."""
+    from ovgraft.ir.copying import reflinks
+
+    bins = [job.package.bin(name) for name, plan in job.plans.items() if plan.change != "full"]
+    files = [file for file in (*bins, *(job.package.folder / file for file in job.carried)) if file.exists()]
+    copied = [file for file in files if not (weights == "link" and file.suffix == ".bin")]
+    if not copied or reflinks(copied[0], place.stage):
+        return 0
+    return sum(file.stat().st_size - (ahead[file].done() if file in ahead else 0) for file in copied)
+
+
+# --- files
+
+
+@contextmanager
+def _copy_ahead(
+    jobs: list[Job], place: Place, weights: Weights, on_step: OnStep
+) -> Iterator[dict[Path, BackgroundCopy]]:
+    """Copy the largest .bin while its model is compared with what was read, if it looks as if it will stay.
+
+    Yields:
+        The copy by its source; whoever needs it takes it out, what is left is dropped.
+    """
+    from ovgraft.ir.copying import BackgroundCopy
+
+    started: dict[Path, BackgroundCopy] = {}
+    bins = [(job.package.bin(name), job, name) for job in jobs for name in job.package.models]
+    bins = [found for found in bins if found[0].is_file() and found[1].package.looks_kept(found[2])]
+    if bins and weights == "copy":
+        source, job, name = max(bins, key=lambda found: found[0].stat().st_size)
+        if source.stat().st_size < shutil.disk_usage(place.stage).free:
+            target = place.staged(job.xml(name).with_suffix(".bin"))
+            on_step(f"copy {source.name} ahead")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            started[source] = BackgroundCopy(source, target)
+    try:
+        yield started
+    finally:
+        for copy in started.values():
+            copy.drop()
+
+
+def _drop_unneeded(jobs: list[Job], ahead: dict[Path, BackgroundCopy]) -> None:
+    """The guess was wrong where OpenVINO is to write the .bin."""
+    kept = {job.package.bin(name) for job in jobs for name, plan in job.plans.items() if plan.change != "full"}
+    for source in ahead.keys() - kept:
+        ahead.pop(source).drop()
+
+
+def _write_models(
+    job: Job, place: Place, on_step: OnStep, copy: Callable[[Path, Path], None] | None
 ) -> list[SavedModel]:
+    """Stage the live IRs; ``copy`` puts a .bin that stays as it is there, None where it is there already."""
     from ovgraft.ir.files import write_file
-    from ovgraft.ir.reading import bin_path
     from ovgraft.ir.save import write_model
 
     models = []
     for name, plan in job.plans.items():
         xml, digest = job.xml(name), None
-        source = bin_path(job.package.xml(name))
+        weights = xml.with_suffix(".bin")
         if plan.change == "full":
             on_step(f"write {xml}")
-            place.new(xml.with_suffix(".bin"))
+            place.new(weights)
             with _writing(place.folder / xml):
                 digest = write_model(job.package.models[name], place.new(xml))
-        elif not in_place or plan.change == "metadata":
+        elif copy is not None or plan.change == "metadata":
             on_step(f"write {xml}")
             with _writing(place.folder / xml):
                 write_file(place.new(xml), plan.xml)
-            if not in_place and source.exists():
-                _copy(source, xml.with_suffix(".bin"), place, weights, on_step)
-        if in_place:
-            for file in (xml, xml.with_suffix(".bin")):
-                if file in place.files and (place.folder / file).exists():
-                    shutil.copymode(place.folder / file, place.staged(file))
+        if copy is None:
+            for file in (file for file in (xml, weights) if file in place.files and (place.folder / file).exists()):
+                shutil.copymode(place.folder / file, place.staged(file))
+        elif plan.change != "full" and job.package.bin(name).exists():
+            copy(job.package.bin(name), weights)
         models.append(_saved_model(job, name, digest))
-    for file, target in job.carried.items():
-        _copy(job.package.folder / file, target, place, weights, on_step)
     return models
 
 
-def _copy(source: Path, target: Path, place: Place, weights: Weights, on_step: Callable[[str], None]) -> None:
-    from ovgraft.ir.files import copy_file, link_file
+def _copy(
+    source: Path, target: Path, place: Place, weights: Weights, ahead: dict[Path, BackgroundCopy], on_step: OnStep
+) -> None:
+    from ovgraft.ir.copying import copy_file, link_file
 
     on_step(f"copy {target}")
     staged = place.new(target)
-    if weights == "copy" or target.suffix != ".bin":
+    if source in ahead:
+        with _writing(place.folder / target):
+            ahead.pop(source).finish()
+    elif weights == "copy" or target.suffix != ".bin":
         with _writing(place.folder / target):
             copy_file(source, staged)
-        return
-    try:
-        link_file(source, staged)
-    except OSError as error:
-        raise ModelFileError(
-            f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
-            file=place.folder / target,
-            hint="leave out --weights link to copy it",
-        ) from error
+    else:
+        try:
+            link_file(source, staged)
+        except OSError as error:
+            raise ModelFileError(
+                f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
+                file=place.folder / target,
+                hint="leave out --weights link to copy it",
+            ) from error
 
 
 @contextmanager
@@ -390,12 +287,3 @@ def _writing(file: Path) -> Iterator[None]:
     except ModelFileError as error:
         error.file = file
         raise
-
-
-def _saved_model(job: _Job, name: str, digest: str | None = None) -> SavedModel:
-    from ovgraft.ir.rtinfo import get_text
-
-    plan = job.plans[name]
-    if plan.change != "full":
-        digest = get_text(job.package.models[name], Key.BIN_DIGEST)
-    return SavedModel(job.role, name, plan.change, plan.reason, digest)
