@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.drafts.contract import FileName, Key, Port
+from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, FileName, Key, Port
 from ovgraft.errors import PostconditionError, PreconditionError
 from ovgraft.passbase import Context, Pass
 
@@ -162,8 +162,10 @@ def _with_mask_embedding(
     opset, name = ir.opset, "input_embedding/mask"
     mask = names.constant(draft.mask_token_id, ids.get_element_type(), f"{name}/token")
     axis = names.constant(-1, ids.get_element_type(), f"{name}/axis")
-    is_mask = names.give(opset.unsqueeze(opset.equal(ids, mask), axis), f"{name}/is_mask")
+    is_mask = names.give(opset.equal(ids, mask), f"{name}/equal")
+    is_mask = names.give(opset.unsqueeze(is_mask, axis), f"{name}/is_mask")
     stored = names.give(opset.constant(vector.astype(rows.get_element_type().to_dtype())), f"{name}/embedding")
+    ir.set_user_data(stored.get_node(), WEIGHT_DIGEST_KEY, ir.weights_digest(stored))
     return names.give(opset.select(is_mask, stored, rows), name)
 
 

@@ -199,6 +199,11 @@ def test_a_mask_embedding_beside_the_draft(tmp_path: Path, weights: WeightFormat
     (expected,) = pairs.run_draft(plain, [(states, rows * np.float32(2))])
     (context,) = pairs.run_passes(graft, AttachEmbedding())
     assert any("own mask embedding stands for token 3" in edit.text for edit in context.edits)
+    again = pairs.open_pair(target, folder)
+    pairs.run_passes(again, AttachEmbedding())
+    for number, each in enumerate((graft, again)):
+        ov.save_model(draft_of(each), tmp_path / f"{number}.xml", compress_to_fp16=False)
+    assert (tmp_path / "0.xml").read_bytes() == (tmp_path / "1.xml").read_bytes()
     (found,) = pairs.run_draft(draft_of(graft), [(states, ids)])
     np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], rtol=0, atol=1e-5)
 
