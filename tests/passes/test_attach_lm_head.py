@@ -154,6 +154,17 @@ def test_weights_stay_byte_equal(tmp_path: Path, weights: WeightFormat) -> None:
     assert {k: v for k, v in pairs.weights(draft_of(graft)).items() if "lm_head" in k} == before
 
 
+def test_same_bytes_twice(tmp_path: Path) -> None:
+    target = models.write_package(with_bias(models.tiny_decoder()), tmp_path / "target")
+    draft = tiny_draft(tmp_path, rt_info={"output_multiplier": "0.5", "final_logit_softcapping": "20"})
+    for name in ("a", "b"):
+        graft = pairs.open_pair(target, draft)
+        pairs.run_passes(graft, AttachEmbedding(), AttachLmHead(keep_hidden=True))
+        ov.save_model(draft_of(graft), tmp_path / f"{name}.xml", compress_to_fp16=False)
+    for suffix in (".xml", ".bin"):
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
 def test_padded_vocabulary_is_told(tmp_path: Path) -> None:
     target = models.write_package(models.tiny_decoder(), tmp_path / "target", config={"vocab_size": 60})
     (context,) = pairs.run_passes(pairs.open_pair(target, tiny_draft(tmp_path)), AttachLmHead())
