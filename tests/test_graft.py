@@ -387,6 +387,24 @@ def test_no_hard_links_there(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "out").exists()
 
 
+def test_paths_from_here(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    for source, out in (("target", "out"), ("target/openvino_model.xml", "out.xml")):
+        graft = ovgraft.load(source)
+        touch(graft.target)
+        graft.save(out)
+        graft.save(out, force=True)
+        graft.save(in_place=True)
+    monkeypatch.chdir(root / "draft")
+    for source in (".", "openvino_model.xml"):
+        graft = ovgraft.load(source)
+        annotate(graft.target, source)
+        graft.save("../" + ("out2.xml" if source.endswith(".xml") else "out2"))
+        graft.save(in_place=True)
+    assert ir.get_text(ir.read_model("openvino_model.xml"), ("note",)) == "openvino_model.xml"
+    assert not [path for path in root.rglob("*") if path.name.startswith(".ovgraft")]
+
+
 # --- what is refused
 
 

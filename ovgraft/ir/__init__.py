@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ovgraft.ir.graph import Graph
     from ovgraft.ir.hashing import fingerprint
     from ovgraft.ir.head_sizes import HEAD_SIZES, PAGED_ATTENTION, keep_head_sizes, restore_head_sizes
-    from ovgraft.ir.reading import bin_path, core, read_model
+    from ovgraft.ir.reading import bin_path, core, read_model, verify_digest
     from ovgraft.ir.refs import node_ref
     from ovgraft.ir.rtinfo import (
         delete,
@@ -54,6 +54,7 @@ __all__ = [
     "set_text",
     "set_user_data",
     "strip_weightless_cache",
+    "verify_digest",
     "weight_root",
     "weights_digest",
 ]
@@ -68,7 +69,7 @@ __getattr__, __dir__ = attach(
         "hashing": ("fingerprint",),
         "graph": ("Graph",),
         "head_sizes": ("HEAD_SIZES", "PAGED_ATTENTION", "keep_head_sizes", "restore_head_sizes"),
-        "reading": ("bin_path", "core", "read_model"),
+        "reading": ("bin_path", "core", "read_model", "verify_digest"),
         "refs": ("node_ref",),
         "rtinfo": (
             "delete",

@@ -42,7 +42,7 @@ def read_model(path: str | Path) -> ov.Model:
     """
     path = Path(path)
     text = _read_text(path)
-    if b"<net" not in text[:1024]:
+    if b"<net" not in text[:65536]:
         raise ModelFileError(f"{path.name} is not an OpenVINO IR: no <net> at its start", file=path)
     if not text.rstrip().endswith(b"</net>"):
         raise ModelFileError(
