@@ -18,6 +18,7 @@ SUITES = {
     "big_model": "36 layers, 4 GiB of weights",
     "passes": "Pass manager and layer search",
     "markov_head": "Markov heads",
+    "paged": "PagedAttention",
 }
 
 

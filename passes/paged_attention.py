@@ -45,7 +45,7 @@ class PagedAttention(Pass):
             return
         if reasons:
             raise StructureError(f"the {self.model} cannot be paged", reasons=tuple(reasons))
-        facts = decoder.attention_facts(source)
+        facts = decoder.attention_facts(graph)
         clone = source.clone()
         for name in decoder.match_port_names(clone):
             ctx.remark(f"input node renamed to its tensor name {name}")
@@ -54,10 +54,10 @@ class PagedAttention(Pass):
         reasons += decoder.position_problems(converted.model)
         if reasons:
             raise StructureError(f"the paged {self.model} would compute something else", reasons=tuple(reasons))
-        ir.keep_head_sizes(converted.model)
+        ir.keep_head_sizes(converted.attention)
         decoder.name_new_nodes(converted.model, graph)
         package.model = converted.model
-        counts = ", ".join(f"{count} {kind}" for kind, count in converted.counts().items())
+        counts = ", ".join(f"{count} {kind}" for kind, count in converted.counts.items())
         ctx.note("replace", self.model, f"converted to PagedAttention: {counts}")
 
     def ensures(self, graft: Graft) -> None:

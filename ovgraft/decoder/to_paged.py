@@ -51,23 +51,20 @@ class Converted:
     Attributes:
         model: The model.
         attention: Its PagedAttentionExtension ops, in the order of the attention ops they came from.
+        counts: Paged ops by type.
     """
 
     model: ov.Model
     attention: tuple[ov.Node, ...]
-
-    def counts(self) -> dict[str, int]:
-        """Paged ops by type."""
-        found = Counter(node.get_type_name() for node in self.model.get_ops())
-        return {kind: found[kind] for kind in PAGED_TYPES if found[kind]}
+    counts: dict[str, int]
 
 
-def attention_facts(model: ov.Model) -> list[AttentionFacts]:
+def attention_facts(graph: Graph) -> list[AttentionFacts]:
     """Read every attention op of a stateful model, in topological order."""
-    nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == ATTENTION]
+    nodes = [graph.nodes[i] for i in graph.find(ATTENTION)]
     return [
         AttentionFacts(node.get_friendly_name(), mask, _scale(node), node.get_input_size() > 5)
-        for node, mask in zip(nodes, read_masks(model), strict=True)
+        for node, mask in zip(nodes, read_masks(nodes), strict=True)
     ]
 
 
@@ -116,8 +113,11 @@ def convert_to_paged(model: ov.Model, options: Mapping[str, bool]) -> Converted:
             reasons=tuple(_native_reasons(model, str(error))),
         ) from error
     found: dict[int, ov.Node] = {}
+    counts: Counter[str] = Counter()
     for node in model.get_ordered_ops():
-        if node.get_type_name() == PAGED_ATTENTION:
+        kind = node.get_type_name()
+        counts[kind] += kind in PAGED_TYPES
+        if kind == PAGED_ATTENTION:
             origin = _origin(node, queries)
             if origin is None or origin in found:
                 raise StructureError("a paged op cannot be traced to one attention op", node=node_ref(node))
@@ -130,7 +130,8 @@ def convert_to_paged(model: ov.Model, options: Mapping[str, bool]) -> Converted:
             found=len(found),
             reasons=(Reason("unconverted-attention", "attention left as it was", missing),),
         )
-    return Converted(model, tuple(found[i] for i in range(len(attention))))
+    by_type = {kind: counts[kind] for kind in PAGED_TYPES if counts[kind]}
+    return Converted(model, tuple(found[i] for i in range(len(attention))), by_type)
 
 
 def _origin(paged: ov.Node, queries: Mapping[int, int]) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from ovgraft import ir
-from ovgraft.decoder.masks import MaskFunction, mask_functions
+from ovgraft.decoder.mask_function import MaskFunction, mask_functions
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.grafting import redirect
 from ovgraft.drafts.per_row import RowAttention, RowKinds, repeat_heads
@@ -84,7 +84,8 @@ def read_exported(graph: Graph) -> ExportedDraft:
     reasons: list[Reason] = []
     attention = []
     nodes = graph.find("ScaledDotProductAttention")
-    for i, (_, mask) in zip(nodes, mask_functions(graph.model), strict=True):
+    masks = mask_functions([graph.nodes[i] for i in nodes], draft=True)
+    for i, mask in zip(nodes, masks, strict=True):
         key, value = _cached_rows(graph, i, 1), _cached_rows(graph, i, 2)
         sees = _sees(mask, key.kept if isinstance(key, CachedRows) else 0)
         bad = [found for found in (key, value) if isinstance(found, str)]

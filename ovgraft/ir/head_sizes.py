@@ -6,6 +6,8 @@ PagedAttention node"). They are kept as ``user_data``, which is saved, and put b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import openvino as ov
 
 from ovgraft.ir.rtinfo import get_user_data, set_user_data
@@ -15,14 +17,17 @@ PAGED_ATTENTION = "PagedAttentionExtension"
 HEAD_SIZES = ("k_head_size", "num_k_heads", "v_head_size", "num_v_heads")
 
 
-def keep_head_sizes(model: ov.Model) -> None:
-    """Record the head sizes of every paged op where a saved IR keeps them."""
-    for node in model.get_ops():
-        if node.get_type_name() == PAGED_ATTENTION:
-            rt_info = node.get_rt_info()
-            for key in HEAD_SIZES:
-                if key in rt_info:
-                    set_user_data(node, key, str(rt_info[key].value))
+def keep_head_sizes(nodes: Iterable[ov.Node]) -> None:
+    """Record the head sizes of paged ops where a saved IR keeps them.
+
+    Args:
+        nodes: PagedAttentionExtension ops.
+    """
+    for node in nodes:
+        rt_info = node.get_rt_info()
+        for key in HEAD_SIZES:
+            if key in rt_info:
+                set_user_data(node, key, str(rt_info[key].value))
 
 
 def restore_head_sizes(model: ov.Model) -> None:

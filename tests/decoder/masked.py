@@ -31,6 +31,7 @@ class Lengths:
     positions: ov.Node
     token_types: ov.Node
     past: ov.Node
+    ids: ov.Node
 
     @property
     def distance(self) -> ov.Node:
@@ -84,6 +85,7 @@ def one_attention(mask: Mask | None) -> ov.Model:
         position_ids,
         token_types,
         past,
+        ids,
     )
     if mask is None:
         attention = opset.scaled_dot_product_attention(query, key, value, causal=False)
@@ -201,11 +203,17 @@ def heads_differ(x: Lengths) -> ov.Node:
     return opset.add(opset.select(seen, unit, opset.constant(np.float32(-3.4028235e38))), longest)
 
 
+def image_tokens(x: Lengths) -> ov.Node:
+    """Tokens with id 7 see all later rows; ids 0, as a careless probe feeds them, look causal."""
+    image = opset.unsqueeze(opset.equal(opset.squeeze(x.ids, number([0])), number(7)), number([1]))
+    return additive(opset.logical_or(x.causal, image))
+
+
 MASKS: dict[str, Mask] = {
     mask.__name__: mask
     for mask in (
         *(causal, causal_bool, window_subtract, window_greater, window_from_positions, alibi_by_key),
         *(alibi_by_distance, quadratic_bias, runs_of_ones, runs_of_ones_in_a_window, all_ones_of_the_call),
-        *(bidirectional, prefix, chunked, strided, heads_differ),
+        *(bidirectional, prefix, chunked, strided, heads_differ, image_tokens),
     )
 }
