@@ -47,9 +47,7 @@ def edited(model: ov.Model, edit: Edit) -> ov.Model:
 def statuses(found: Diagnosis) -> dict[str, str]:
     """What does not pass."""
     return {
-        check.id: check.answer.status
-        for check in found.checks
-        if check.answer.status not in ("pass", "not-applicable")
+        check.id: check.answer.status for check in found.checks if check.answer.status not in ("pass", "not-applicable")
     }
 
 
@@ -66,13 +64,18 @@ def set_text(model: ov.Model, *path: str, value: str) -> ov.Model:
     return model
 
 
-COUNTING, WIDTH = 64, 64
-"""Tokens and width of the target that counts."""
+COUNTING, WIDTH = 64, 128
+"""Tokens and width of the target that counts: its embedding has one column a token, the others are free."""
 
 
 def counting_target(layers: int = 3) -> ov.Model:
-    """A target that says t + 1 after t: its layers add nothing, its output layer is its embedding moved by one."""
+    """A target that says t + 1 after t: its output layer is its embedding moved by one.
+
+    Layer 1 writes noise into the free columns, which the output layer does not read; the others add nothing.
+    """
     one = np.eye(COUNTING, WIDTH, dtype=np.float32)
+    noise = np.zeros((WIDTH, 2 * WIDTH), np.float32)
+    noise[COUNTING:] = np.random.default_rng(0).standard_normal((WIDTH - COUNTING, 2 * WIDTH))
     given: dict[str, NDArray[np.float32]] = {
         "self.model.embed_tokens.weight": one,
         "self.lm_head.weight": np.roll(one, 1, axis=0),
@@ -80,28 +83,32 @@ def counting_target(layers: int = 3) -> ov.Model:
     }
     for layer in range(layers):
         given[f"self.model.layers.{layer}.self_attn.o_proj.weight"] = np.zeros((WIDTH, WIDTH), np.float32)
-        given[f"self.model.layers.{layer}.mlp.down_proj.weight"] = np.zeros((WIDTH, 2 * WIDTH), np.float32)
+        given[f"self.model.layers.{layer}.mlp.down_proj.weight"] = noise if layer == 1 else 0 * noise
     return models.tiny_decoder(layers, WIDTH, COUNTING, given=given, annotated=True)
 
 
-def echo_checkpoint(folder: Path, target: ov.Model, **keys: Any) -> Path:
-    """A DeepSpec checkpoint whose rows come out as they went in: the anchor's row gives the next token (offset 0)."""
+def echo_checkpoint(folder: Path, **keys: Any) -> Path:
+    """A DeepSpec checkpoint whose rows come out as they went in: the anchor's row gives the next token (offset 0).
+
+    Its FC and its values read free columns only: nothing comes from layer 0, for which it is made, noise from others.
+    """
     random = np.random.default_rng(0)
 
     def drawn(*shape: int) -> NDArray[Any]:
         return random.standard_normal(shape).astype(BF16)
 
     ones = np.ones(WIDTH, BF16)
+    free = np.diag(np.arange(WIDTH) >= COUNTING).astype(np.float32)
     tensors: dict[str, NDArray[Any]] = {
-        "fc.weight": drawn(WIDTH, 2 * WIDTH),
+        "fc.weight": free.astype(BF16),
         "hidden_norm.weight": ones,
         "norm.weight": ones,
         "layers.0.input_layernorm.weight": ones,
         "layers.0.post_attention_layernorm.weight": ones,
         "layers.0.self_attn.q_proj.weight": drawn(32, WIDTH),
         "layers.0.self_attn.k_proj.weight": drawn(16, WIDTH),
-        "layers.0.self_attn.v_proj.weight": drawn(16, WIDTH),
-        "layers.0.self_attn.o_proj.weight": np.zeros((WIDTH, 32), BF16),
+        "layers.0.self_attn.v_proj.weight": (drawn(16, WIDTH).astype(np.float32) @ free).astype(BF16),
+        "layers.0.self_attn.o_proj.weight": drawn(WIDTH, 32),
         "layers.0.self_attn.q_norm.weight": np.ones(16, BF16),
         "layers.0.self_attn.k_norm.weight": np.ones(16, BF16),
         "layers.0.mlp.gate_proj.weight": drawn(40, WIDTH),
@@ -128,7 +135,7 @@ def echo_checkpoint(folder: Path, target: ov.Model, **keys: Any) -> Path:
         "layer_types": ["full_attention"],
         "sliding_window": None,
         "use_sliding_window": False,
-        "target_layer_ids": [0, 1],
+        "target_layer_ids": [0],
         "mask_token_id": 60,
         "block_size": 4,
         "num_anchors": 64,
@@ -143,4 +150,3 @@ def echo_checkpoint(folder: Path, target: ov.Model, **keys: Any) -> Path:
 
 
 RUN = RunOptions(prompts=((3, 4, 5, 6), (20, 21, 22)), new_tokens=12)
-

@@ -73,9 +73,7 @@ CHECKPOINTS = (
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_zoo_checkpoints_are_read_and_held_against_a_target(zoo: Callable[[str], Path], name: str) -> None:
     found = diagnose(Graft(Package(zoo("qwen3")), Package(zoo("checkpoints") / name)))
-    assert found["draft"].answer.status in ("pass", "warn")
-    assert found["candidate-offset"].answer.status == "pass"
-    assert found.good == (name in ("qwen3_dflash_draft", "zlab_dflash2") or found.good)
+    assert statuses(found) == {}
 
 
 # 6.1 wrong hidden state, wrong row
@@ -116,7 +114,9 @@ def test_4_a_locator_at_the_post_attention_residual(tmp_path: Path) -> None:
     target = target_model()
     annotation = json.loads(ir.get_text(target, ("hidden_states_decoder_layers",)) or "")
     annotation["layers"]["1"]["producer"] = "__module.model.layers.1/aten::add/Add"
-    found = diagnose(pair(tmp_path, target=set_text(target, "hidden_states_decoder_layers", value=json.dumps(annotation))))
+    found = diagnose(
+        pair(tmp_path, target=set_text(target, "hidden_states_decoder_layers", value=json.dumps(annotation)))
+    )
     assert "the post-attention residual of layer 1" in only(found, "locators", "fail")
 
 
@@ -135,7 +135,9 @@ def test_a_wrong_locator_that_nobody_reads_is_a_warning(tmp_path: Path) -> None:
     target = target_model()
     annotation = json.loads(ir.get_text(target, ("hidden_states_decoder_layers",)) or "")
     annotation["layers"]["3"]["producer"] = "__module.model.layers.3/aten::add/Add_1"
-    found = diagnose(pair(tmp_path, target=set_text(target, "hidden_states_decoder_layers", value=json.dumps(annotation))))
+    found = diagnose(
+        pair(tmp_path, target=set_text(target, "hidden_states_decoder_layers", value=json.dumps(annotation)))
+    )
     assert "layers the draft does not read" in only(found, "locators", "warn")
 
 
@@ -334,7 +336,9 @@ def test_31a_a_state_that_nobody_sets(tmp_path: Path) -> None:
     bare = ops.read_value(read.get_variable_id(), ov.Type.f32, read.get_output_partial_shape(0))
     for port in list(read.output(0).get_target_inputs()):
         port.replace_source_output(bare.output(0))
-    assert "no initial value" in only(diagnose(graft), "states", "warn")
+    found = diagnose(graft)
+    only(found, "states", "warn")
+    assert "no-initial-value" in [reason.code for reason in found["states"].answer.evidence]
 
 
 # grafts

@@ -22,6 +22,9 @@ from ovgraft.passbase import Context
 MOST_CANDIDATES = 7
 """Candidates per window when the draft's block is longer; a random draft gains nothing from more."""
 
+LITTLE = 1.1
+"""Tokens per step below which other readings of the draft are tried out: a wrong one is right by chance now and then."""
+
 _DEFAULT_CANDIDATES = 4
 
 
@@ -173,14 +176,15 @@ def _acceptance(run: Run) -> Answer:
     numbers = {**found.to_dict(), "candidates": run.speculator.candidates, "texts": len(run.texts)}
     text = said(found)
     shifted = causes.shifted_rows(found)
-    if found.tokens_per_step == 1 or shifted:
+    if found.tokens_per_step < LITTLE or shifted:
         tried = causes.try_out(run.graft, run.pair, run.texts, run.speculator.candidates, run.options.device)
         evidence = (*shifted, *tried)
         if found.tokens_per_step == 1:
             text = f"exactly 1.000 tokens per step over {found.windows} steps: nothing was accepted"
-        elif shifted:
-            text = f"{text}; {shifted[0].message}"
-        return warned(text, causes.advice(evidence, run.pair), *evidence, **numbers)
+        if evidence:
+            text = f"{text}; {evidence[0].message}"
+        if evidence or found.tokens_per_step == 1:
+            return warned(text, causes.advice(evidence, run.pair), *evidence, **numbers)
     return passed(text, **numbers)
 
 
