@@ -23,7 +23,7 @@ MOST_CANDIDATES = 7
 """Candidates per window when the draft's block is longer; a random draft gains nothing from more."""
 
 LITTLE = 1.1
-"""Tokens per step below which other readings of the draft are tried out: a wrong one is right by chance now and then."""
+"""Tokens per step below which other readings of the draft are tried out: a wrong one is right now and then."""
 
 _DEFAULT_CANDIDATES = 4
 
