@@ -83,8 +83,7 @@ class BuildDraft(Pass):
             raise PreconditionError(
                 "the checkpoint carries copies of its target's embedding and output layer",
                 file=checkpoint.path,
-                hint="name the target, so that they can be compared with its own and left out; or keep the copies "
-                "(keep-copies=true)",
+                hint="name the target: they are compared with its own and left out; or keep them with keep-copies",
             )
         return checkpoint
 

@@ -56,10 +56,13 @@ class PackMarkovHead(Pass):
         """
         role = graft.draft_role
         package = graft.package(role)
-        checkpoint, said = self._read(package)
-        if self.checkpoint is None and checkpoint.spec.head.type is HeadType.NONE:
+        if self.checkpoint is None and _is_headless(package):
             ctx.remark("unchanged: the draft has no Markov head")
             return
+        if self.checkpoint is None and not package.is_checkpoint and package.get(FileName.MARKOV_HEAD) is not None:
+            ctx.remark("unchanged: the draft has its head")
+            return
+        checkpoint, said = self._read(package)
         for warning in checkpoint.spec.warnings:
             ctx.remark(str(warning))
         weights = markov.read_head_weights(checkpoint)
@@ -104,7 +107,7 @@ class PackMarkovHead(Pass):
         package = graft.package(graft.draft_role)
         head, backbone = package.get(FileName.MARKOV_HEAD), package.get(package.main_name)
         if head is None:
-            if self.checkpoint is None and self._read(package)[0].spec.head.type is HeadType.NONE:
+            if self.checkpoint is None and _is_headless(package):
                 return
             raise PostconditionError("there is no head")
         reasons = markov.head_reasons(head)
@@ -115,18 +118,28 @@ class PackMarkovHead(Pass):
 
     def _read(self, package: Package) -> tuple[Checkpoint, str]:
         """The checkpoint and its name without machine paths."""
-        from ovgraft.drafts.checkpoint import read_checkpoint  # numpy and blake3: not for listing passes
-
         if self.checkpoint is not None:
             folder = Path(self.checkpoint)
-            return read_checkpoint(folder), folder.resolve().name
+            return drafts.read_checkpoint(folder), folder.resolve().name
         if not package.is_checkpoint:
             raise PreconditionError(
                 "no checkpoint to take the head from",
                 file=package.path,
                 hint="say checkpoint=FOLDER; a draft folder is used by itself when it is a checkpoint",
             )
-        return read_checkpoint(package.folder), "."
+        return drafts.read_checkpoint(package.folder), "."
+
+
+def _is_headless(package: Package) -> bool:
+    """Whether the draft says of itself that it has no head; one that says nothing may have one somewhere."""
+    if package.is_checkpoint:
+        return drafts.read_checkpoint(package.folder).spec.head.type is HeadType.NONE
+    model = package.model
+    return (
+        ir.get_text(model, Key.VERSION) is not None
+        and markov.read_advertised(model)[0] is HeadType.NONE
+        and package.get(FileName.MARKOV_HEAD) is None
+    )
 
 
 def _target_vocab_size(graft: Graft) -> int | None:

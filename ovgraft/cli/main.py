@@ -19,6 +19,7 @@ BUG = 5
 
 _COMMANDS = {
     "apply": "Run passes over a model, or over a target and its draft.",
+    "build-draft": "Build the IR of a draft from its checkpoint.",
     "doctor": "Check that a draft fits a target, and that nothing is about to go silently wrong.",
     "inspect": "Show what a model, a package or a draft is made of.",
     "passes": "List the passes, or explain one.",
@@ -50,10 +51,10 @@ class LazyGroup(click.Group):
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import ``ovgraft.cli.cmd_<name>`` and return its ``command``."""
+        """Import ``ovgraft.cli.cmd_<name>``, hyphens as underscores, and return its ``command``."""
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"ovgraft.cli.cmd_{cmd_name}").command
+        command = importlib.import_module(f"ovgraft.cli.cmd_{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -41,6 +41,18 @@ _PRESETS: tuple[Preset, ...] = (
         "The whole graft of a DFlash draft with both models paged, for a host that batches requests.",
     ),
     Preset(
+        "dspark",
+        "build-draft,annotate-hidden-states,expose-hidden-states,move-fc,attach-embedding,attach-lm-head,"
+        "pack-markov-head",
+        "From the checkpoint of a DSpark, DFlash or DFlash-2 draft to a finished pair, for a host of one's own.",
+    ),
+    Preset(
+        "dspark-paged",
+        "build-draft{form=per-row},annotate-hidden-states,expose-hidden-states,move-fc,attach-embedding,"
+        "attach-lm-head,pack-markov-head,paged-attention,paged-attention{model=draft}",
+        "The same with both models paged, for a host that batches requests.",
+    ),
+    Preset(
         "eagle3",
         # no attach-*: an exported Eagle-3 draft has input_ids and logits of its own
         "annotate-hidden-states,expose-hidden-states,move-fc,expose-draft-hidden",

@@ -12,14 +12,20 @@ from ovgraft import ir, load
 from ovgraft.drafts.contract import Key
 from ovgraft.graft import Graft
 from ovgraft.pipeline import Pipeline, parse, preset
+from tests.drafts import checkpoints
 from tests.models import tiny_decoder, tiny_dflash_draft, tiny_eagle3_draft, write_package
 
+CHECKPOINTS = (
+    *("deepspec_gated", "deepspec_headless", "deepspec_rnn", "deepspec_vanilla", "minicpm_pruned", "modelopt_flat"),
+    *("qwen3_dflash_draft", "speculators_dflash", "speculators_dspark", "zlab_dflash2"),
+)
 PAIRS = [
     ("genai", "qwen3-int8", None),
     ("genai", "gpt2", None),
     ("dflash", "qwen3", "qwen3_dflash_draft"),
     ("dflash", "qwen3-int4_sym_g32", "qwen3_dflash_draft-int4"),
     ("eagle3", "qwen3_12l", "qwen3_12l_eagle3_draft"),
+    *((name, "qwen3", f"checkpoints/{draft}") for name in ("dspark", "dspark-paged") for draft in CHECKPOINTS),
 ]
 
 
@@ -48,11 +54,14 @@ def small_pair(name: str, folder: Path) -> Graft:
     target = write_package(tiny_decoder(layers=12 if name == "eagle3" else 6), folder / "target")
     if name == "genai":
         return load(target)
+    if name.startswith("dspark"):
+        target = write_package(tiny_decoder(6, 16, 64, 2, 1), folder / "target")
+        return load(target=target, draft=checkpoints.write_checkpoint(folder / "draft", *checkpoints.modelopt()))
     draft = tiny_eagle3_draft() if name == "eagle3" else tiny_dflash_draft()
     return load(target=target, draft=write_package(draft, folder / "draft"))
 
 
-@pytest.mark.parametrize("name", ["genai", "dflash", "eagle3"])
+@pytest.mark.parametrize("name", ["genai", "dflash", "eagle3", "dspark", "dspark-paged"])
 def test_small_pair(tmp_path: Path, name: str) -> None:
     run_twice(small_pair(name, tmp_path), name, tmp_path / "out")
 

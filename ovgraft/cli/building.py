@@ -1,0 +1,82 @@
+"""What ``ovgraft build-draft`` does: open, build, pack the head, save, tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ovgraft import pipeline
+from ovgraft.cli.console import Console
+from ovgraft.cli.records import run_record
+from ovgraft.cli.report_table import report_lines
+from ovgraft.errors import ModelFileError
+from ovgraft.graft import Graft, Package
+from ovgraft.inspection.layout import Line
+from ovgraft.passes.build_draft import BuildDraft
+from ovgraft.passes.pack_markov_head import PackMarkovHead
+from ovgraft.pipeline import PassRun
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line of ``ovgraft build-draft``, as parsed; see ``--help``."""
+
+    checkpoint: Path
+    target: Path | None
+    output: Path
+    form: Literal["sdpa", "per-row"]
+    sliding_in_block: Literal["auto", "causal", "bidirectional"]
+    keep_copies: bool
+    force: bool
+
+
+def build(console: Console, request: Request) -> None:
+    """Do it.
+
+    Raises:
+        OvgraftError: As the checkpoint, the passes and the save say; nothing was written then.
+    """
+    _check_output(request)
+    passes = pipeline.Pipeline(
+        [
+            BuildDraft(form=request.form, sliding_in_block=request.sliding_in_block, keep_copies=request.keep_copies),
+            PackMarkovHead(),
+        ]
+    )
+    with console.status() as say:
+
+        def show(run: PassRun, done: int, total: int, what: str) -> None:
+            say(f"{run.item.name} {what} {done}/{total}" if total else run.item.name)
+
+        say("opening the models")
+        draft = Package(request.checkpoint)
+        if not draft.is_checkpoint:
+            raise ModelFileError(f"{request.checkpoint} has an OpenVINO model already", file=request.checkpoint)
+        graft = Graft(draft) if request.target is None else Graft(Package(request.target), draft)
+        hooks = [pipeline.Progress(show), pipeline.Timing(), pipeline.Sizes()]
+        report = pipeline.execute(passes, graft, hooks=hooks)
+        if report.error is None:
+            Graft(draft).save(request.output, force=request.force, on_step=say)
+    record = run_record(report, None, graft, request.output, written=report.error is None)
+    if console.json:
+        console.document(record)
+        console.json = False  # an error below goes to stderr only
+    else:
+        console.data(*report_lines(report, None, console.symbols))
+    if report.error is not None:
+        raise report.error
+    console.say(Line((f"wrote {request.output}",)))
+
+
+def _check_output(request: Request) -> None:
+    """Refuse the usual mistakes before the work is done; saving checks everything.
+
+    Raises:
+        ModelFileError: OUT exists, or has no folder to lie in.
+    """
+    output = request.output
+    if not output.absolute().parent.is_dir():
+        raise ModelFileError(f"no such folder: {output.absolute().parent}", file=output)
+    if output.exists() and not request.force and not (output.is_dir() and not any(output.iterdir())):
+        raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")
