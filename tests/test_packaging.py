@@ -190,7 +190,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     _run(sys.executable, "-c", build, "build_sdist", folder, cwd=tree)
     (source,) = folder.glob("*.tar.gz")
     with tarfile.open(source) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        archive.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     _run(sys.executable, "-c", build, "build_wheel", folder, cwd=unpacked)
     (wheel,) = folder.glob("*.whl")
