@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,23 +27,46 @@ Example:
   ovgraft passes
   ovgraft passes expose-hidden-states
   ovgraft passes dflash --format toml > pipeline.toml
+  ovgraft passes --explain move-fc qwen3 --draft qwen3_dflash
 """
 
 
 @click.command("passes", epilog=_EXAMPLE)
 @click.argument("name", required=False)
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.option("--explain", "explains", is_flag=True, help="Would NAME fire on MODEL, and why? Nothing is written.")
+@click.option("--draft", type=click.Path(path_type=Path), help="The draft of MODEL, for --explain.")
 @click.option("--presets", is_flag=True, help="List the ready-made pipelines only.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "toml"]), default="text", help="toml prints a starter for -c."
 )
 @json_option
 @global_options
-@click.pass_obj
-def command(console: Console, /, name: str | None, presets: bool, form: str, as_json: bool) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    name: str | None,
+    model: Path | None,
+    explains: bool,
+    draft: Path | None,
+    presets: bool,
+    form: str,
+    as_json: bool,
+) -> None:
     """List the passes, or explain one.
 
-    NAME is a pass or a preset.
+    NAME is a pass or a preset. With --explain it may be pipeline text, and MODEL is an .xml, a package folder, or a
+    folder with target/ and draft/: the passes are run on a copy, and what they see, change or refuse is told, with the
+    nodes.
+
+    Exits with 1 when a pass would not fire.
     """
+    console: Console = ctx.obj
+    if explains:
+        ctx.exit(_explain(console, name, model, draft, as_json))
+    if model is not None or draft is not None:
+        raise click.UsageError("a model is for --explain")
     if form == "toml":
         console.raw(_starter(name or _STARTER))
     elif name is None:
@@ -55,6 +79,21 @@ def command(console: Console, /, name: str | None, presets: bool, form: str, as_
         cls = pipeline.get_pass(name)
         options = pipeline.describe_options(cls)
         _show(console, as_json, {"pass": _pass_data(cls, options)}, _pass_blocks(cls, options))
+
+
+def _explain(console: Console, name: str | None, model: Path | None, draft: Path | None, as_json: bool) -> int:
+    from ovgraft.cli.explaining import explain
+
+    if name is None or model is None:
+        raise click.UsageError("--explain expects a pass and a model")
+    preset = _preset(name)
+    with console.status() as status:
+        runs, data, blocks = explain(name if preset is None else preset.text, model, draft, status)
+    if as_json:
+        console.document(data)
+    else:
+        console.data(*blocks)
+    return 0 if runs else 1
 
 
 def _show(console: Console, /, as_json: bool, data: dict[str, Any], blocks: list[Block]) -> None:

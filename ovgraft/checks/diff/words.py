@@ -134,12 +134,8 @@ def _moved_out(found: Alignment, metadata: Metadata) -> Iterator[tuple[str, str]
         return
     widths = [static_last(parameter.output(0)) for parameter in parameters if parameter is not None]
     record = _record(found.b.model, Key.MOVED_FC) or {}
-    yield (
-        Port.HIDDEN_STATES,
-        (
-            f"FC moved out: input {Port.HIDDEN_STATES} is {widths[1]} wide instead of {widths[0] or record.get('in_width')}"
-        ),
-    )
+    before = widths[0] or record.get("in_width")
+    yield Port.HIDDEN_STATES, f"FC moved out: input {Port.HIDDEN_STATES} is {widths[1]} wide instead of {before}"
 
 
 def _attached(found: Alignment) -> Iterator[tuple[str, str]]:
