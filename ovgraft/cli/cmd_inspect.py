@@ -12,28 +12,66 @@ from ovgraft.cli.options import global_options, json_option
 _EXAMPLE = """\b
 Example:
   ovgraft inspect qwen3
+  ovgraft inspect qwen3 --layers --weights
+  ovgraft inspect qwen3 --around __module.lm_head/ov_ext::linear/MatMul --hops 2
   ovgraft inspect grafted --json | jq '.packages[0].models[0].layers[].producer.name'
 """
 
 
 @click.command("inspect", epilog=_EXAMPLE)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Also every op type, state, file and rt_info entry.")
+@click.option(
+    "--layers", is_flag=True, help="Each layer: attention, heads, window, sinks, weights, boundary, variables."
+)
+@click.option("--ops", is_flag=True, help="Every op type and how often.")
+@click.option("--weights", is_flag=True, help="Bytes by format, and by layer and table.")
+@click.option("--states", is_flag=True, help="Every variable, who updates it and who reads it.")
+@click.option("--rt-info", is_flag=True, help="Every entry of the metadata.")
+@click.option("--node", multiple=True, metavar="GLOB", help="Nodes whose names match, in full; repeatable.")
+@click.option("--around", metavar="NODE", help="One node and its neighbours; a name, or #NUMBER.")
+@click.option("--hops", type=click.IntRange(0), default=1, show_default=True, help="How far, with --around.")
+@click.option(
+    "--all", "everything", is_flag=True, help="The summary with every op type, state, file and rt_info entry."
+)
 @json_option
 @global_options
 @click.pass_obj
-def command(console: Console, /, path: Path, everything: bool, as_json: bool) -> None:
+def command(
+    console: Console,
+    /,
+    path: Path,
+    layers: bool,
+    ops: bool,
+    weights: bool,
+    states: bool,
+    rt_info: bool,
+    node: tuple[str, ...],
+    around: str | None,
+    hops: int,
+    everything: bool,
+    as_json: bool,
+) -> None:
     """Show what a model, a package or a draft is made of.
 
-    PATH is an .xml, a folder of IRs, a folder with target/ and draft/, or the folder of a draft checkpoint. Weights are
-    counted, never read.
+    PATH is an .xml, a folder of IRs, a folder with target/ and draft/, the folder of a draft checkpoint, or an .onnx
+    file. Without options a summary; with some, these sections only, in full. Weights are counted, never read.
     """
     from ovgraft import inspection
 
+    request = inspection.Request(layers=layers, weights=weights, states=states, node=node, around=around, hops=hops)
+    asked = {
+        "layers": layers,
+        "ops": ops,
+        "weights": weights,
+        "states": states,
+        "rt-info": rt_info,
+        "nodes": bool(node) or around is not None,
+    }
+    sections = [section for section, wanted in asked.items() if wanted]
     with console.status() as status:
         status(f"reading {path}")
-        found = inspection.inspect(path)
+        found = inspection.inspect(path, request)
     if as_json:
         console.document(found.to_dict())
     else:
-        console.data(*inspection.render_text(found, console.symbols, everything=everything))
+        console.data(*inspection.render_text(found, console.symbols, everything=everything, sections=sections))

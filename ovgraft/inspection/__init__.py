@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from ovgraft.inspection.as_text import render_text
     from ovgraft.inspection.collect import collect_model
     from ovgraft.inspection.packages import inspect, is_graft
+    from ovgraft.inspection.request import Request
     from ovgraft.inspection.tree import Inspection, ModelInfo, PackageInfo
 
-__all__ = ["Inspection", "ModelInfo", "PackageInfo", "collect_model", "inspect", "is_graft", "render_text"]
+__all__ = ["Inspection", "ModelInfo", "PackageInfo", "Request", "collect_model", "inspect", "is_graft", "render_text"]
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -20,6 +21,7 @@ __getattr__, __dir__ = attach(
         "as_text": ("render_text",),
         "collect": ("collect_model",),
         "packages": ("inspect", "is_graft"),
+        "request": ("Request",),
         "tree": ("Inspection", "ModelInfo", "PackageInfo"),
     },
 )

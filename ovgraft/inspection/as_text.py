@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
+from ovgraft.inspection.layout import Block, Cell, Line, Style, Symbols, Table
 from ovgraft.inspection.tree import (
     CheckpointInfo,
     FactInfo,
@@ -24,21 +24,29 @@ SHOWN_STATES = 6
 _INDENT = 2
 
 
-def render_text(inspection: Inspection, symbols: Symbols, *, everything: bool = False) -> list[Block]:
+def render_text(
+    inspection: Inspection, symbols: Symbols, *, everything: bool = False, sections: Collection[str] = ()
+) -> list[Block]:
     """The whole inspection.
 
     Args:
         inspection: What was found.
         symbols: Characters the stream can hold.
         everything: Also every op type, state, file and rt_info entry.
+        sections: Only these, in full: ``layers``, ``ops``, ``weights``, ``states``, ``rt-info``, ``nodes``; they must
+            have been asked for when collecting. Without any, the summary.
     """
+    if sections:
+        from ovgraft.inspection.sections import render_sections
+
+        return render_sections(inspection, symbols, sections)
     blocks: list[Block] = []
     for package in inspection.packages:
         if blocks:
             blocks.append(Line())
         blocks += _package(package, symbols, everything)
     if inspection.record is not None:
-        blocks += _heading("graft.json")
+        blocks += heading("graft.json")
         blocks.append(_facts(_record_facts(inspection.record)))
     return blocks
 
@@ -70,20 +78,21 @@ def _package(package: PackageInfo, symbols: Symbols, everything: bool) -> list[B
     if package.checkpoint is not None:
         blocks += _checkpoint(package.checkpoint, title)
     if everything and package.files:
-        blocks += _heading("files")
+        blocks += heading("files")
         blocks.append(Table([(file.name, size(file.bytes)) for file in package.files], align="<>"))
     if package.problems:
-        blocks += _heading("problems", "bad")
+        blocks += heading("problems", "bad")
         blocks += [Line((problem,), indent=_INDENT) for problem in package.problems]
     return blocks
 
 
-def _heading(text: str, style: str = "heading") -> list[Block]:
-    return [Line(), Line((Cell(text, "bad" if style == "bad" else "heading"),))]
+def heading(text: str, style: Style = "heading") -> list[Block]:
+    """The title of a section, with an empty line above."""
+    return [Line(), Line((Cell(text, style),))]
 
 
 def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> list[Block]:
-    blocks: list[Block] = [Line((Cell(name, "title"), "  ", model.kind)), _summary(model, symbols)]
+    blocks: list[Block] = [Line((Cell(name, "title"), "  ", model.kind)), summary(model, symbols)]
     if model.why_not:
         blocks.append(Line((model.why_not,), indent=_INDENT))
     blocks += _ports(model)
@@ -95,23 +104,24 @@ def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> l
         blocks += _annotation(model)
     if model.paging is not None:
         blocks += _paging(model.paging)
-    for heading, facts in (("draft" if model.kind != "markov head" else "head", model.draft), ("graft", model.graft)):
+    for title, facts in (("draft" if model.kind != "markov head" else "head", model.draft), ("graft", model.graft)):
         if facts:
-            blocks += _heading(heading)
+            blocks += heading(title)
             blocks.append(_facts(facts))
     blocks += _ops(model, everything)
     if everything and model.rt_info:
-        blocks += _heading("rt_info")
+        blocks += heading("rt_info")
         blocks.append(Table([(Cell(path, "dim"), Cell(text, "name")) for path, text in model.rt_info.items()]))
     return blocks
 
 
 def _beside(model: ModelInfo, name: str, symbols: Symbols) -> list[Block]:
     """A model that travels with a package, such as a vision encoder: its ports tell enough."""
-    return [Line((Cell(name, "title"), "  ", model.kind)), _summary(model, symbols), *_ports(model)]
+    return [Line((Cell(name, "title"), "  ", model.kind)), summary(model, symbols), *_ports(model)]
 
 
-def _summary(model: ModelInfo, symbols: Symbols) -> Line:
+def summary(model: ModelInfo, symbols: Symbols) -> Line:
+    """Sizes of a model on one line."""
     parts = []
     if model.layers:
         parts.append(f"{len(model.layers)} layers")
@@ -130,26 +140,27 @@ def _ports(model: ModelInfo) -> list[Block]:
         for side, ports in (("in", model.inputs), ("out", model.outputs))
         for port in ports
     ]
-    return [*_heading("ports"), Table(rows)]
+    return [*heading("ports"), Table(rows)]
 
 
 def _layers(model: ModelInfo) -> list[Block]:
     if model.structure_error:
         reasons = [Line((f"- {reason}",), indent=_INDENT) for reason in model.structure_error]
-        return [*_heading("layers"), Line((Cell("not found by structure", "bad"),), indent=_INDENT), *reasons]
+        return [*heading("layers"), Line((Cell("not found by structure", "bad"),), indent=_INDENT), *reasons]
     if not model.layers:
         return []
     rows: list[tuple[Cell | str, ...]] = [
-        (str(layer.index), layer.kind, Cell(layer.producer.type, "dim"), *_where(layer.producer, layer.output_index))
+        (str(layer.index), layer.kind, Cell(layer.producer.type, "dim"), *where(layer.producer, layer.output_index))
         for layer in model.layers
     ]
     if model.last_hidden_state is not None:
         last = model.last_hidden_state
-        rows.append(("", Cell("into lm_head", "dim"), Cell(last.type, "dim"), *_where(last)))
-    return [*_heading("layers"), Table(rows, header=("#", "mixes by", "ends in", "", ""), align="><<<>")]
+        rows.append(("", Cell("into lm_head", "dim"), Cell(last.type, "dim"), *where(last)))
+    return [*heading("layers"), Table(rows, header=("#", "mixes by", "ends in", "", ""), align="><<<>")]
 
 
-def _where(node: NodeRef, output: int = 0) -> tuple[Cell, Cell]:
+def where(node: NodeRef, output: int = 0) -> tuple[Cell, Cell]:
+    """Two cells that say which node, and which output of it."""
     port = f" output {output}" if output else ""
     return Cell(node.name, "name"), Cell(f"#{node.index}{port}", "dim")
 
@@ -166,7 +177,7 @@ def _mixing(model: ModelInfo, symbols: Symbols, everything: bool) -> list[Block]
     ]
     if not rows:
         return []
-    blocks = [*_heading("attention and state"), Table(_without_repeats(rows))]
+    blocks = [*heading("attention and state"), Table(_without_repeats(rows))]
     if everything:
         blocks.append(Table([_state(state) for state in model.states], indent=2 * _INDENT))
     return blocks
@@ -192,7 +203,7 @@ def _tables(model: ModelInfo, symbols: Symbols) -> list[Block]:
         for label, table in (("embedding", model.embedding), ("lm_head", model.lm_head))
         if table is not None
     ]
-    return [*_heading("tables"), Table(rows, align="<>>>")] if rows else []
+    return [*heading("tables"), Table(rows, align="<>>>")] if rows else []
 
 
 def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
@@ -204,56 +215,57 @@ def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, 
     if table.extras:
         extras.append(f"then {', '.join(table.extras)}")
     shape = f"{number(table.vocab_size)} {symbols.times} {table.width}"
-    return Cell(label, "dim"), shape, table.format, size(table.bytes), *_where(table.node), ", ".join(extras)
+    return Cell(label, "dim"), shape, table.format, size(table.bytes), *where(table.node), ", ".join(extras)
 
 
 def _weights(model: ModelInfo) -> list[Block]:
     total = sum(entry.bytes for entry in model.weights) or 1
     rows = [
-        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", _constants(entry.constants))
+        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", constants(entry.constants))
         for entry in model.weights
     ]
-    return [*_heading("weights"), Table(rows, align="<>>>")] if rows else []
+    return [*heading("weights"), Table(rows, align="<>>>")] if rows else []
 
 
-def _constants(count: int) -> str:
+def constants(count: int) -> str:
+    """How many constants, in words."""
     return f"{number(count)} constant{'s' if count != 1 else ''}"
 
 
 def _annotation(model: ModelInfo) -> list[Block]:
     found = model.annotation
     assert found is not None
-    style = {"valid": "good", "invalid": "bad"}.get(found.status, "warn")
     count = f"{found.layers} layers, " if found.layers else ""
     message = found.message or "rt_info hidden_states_decoder_layers is not there; annotate-hidden-states writes it"
-    word = Cell(found.status, "good" if style == "good" else "bad" if style == "bad" else "warn")
-    return [*_heading("annotation"), Line((word, f"  {count}{message}"), indent=_INDENT)]
+    styles: dict[str, Style] = {"valid": "good", "invalid": "bad"}
+    word = Cell(found.status, styles.get(found.status, "warn"))
+    return [*heading("annotation"), Line((word, f"  {count}{message}"), indent=_INDENT)]
 
 
 def _paging(paging: PagingInfo) -> list[Block]:
-    words = {"ready": "good", "paged": "good", "not ready": "warn"}
+    words: dict[str, Style] = {"ready": "good", "paged": "good", "not ready": "warn"}
     if paging.status == "paged":
         counts = ", ".join(f"{number(count)} {op_type}" for op_type, count in paging.ops.items())
         kinds = Counter((port.names[0].partition(".")[0], port.shape, port.element_type) for port in paging.tables)
         rows = [(Cell(name, "name"), f"x {count}", shape, kind) for (name, shape, kind), count in kinds.items()]
         told = Line((Cell("paged", "good"), f"  {counts}"), indent=_INDENT)
-        return [*_heading("PagedAttention"), told, *([Table(rows)] if rows else [])]
+        return [*heading("PagedAttention"), told, *([Table(rows)] if rows else [])]
     said = "-p paged-attention converts and checks it" if paging.status == "ready" else ""
     lines = [Line((Cell(paging.status, words[paging.status]), f"  {said}"), indent=_INDENT)]
     lines += [Line(("- ", str(reason)), indent=_INDENT) for reason in paging.reasons[:SHOWN_REASONS]]
     if len(paging.reasons) > SHOWN_REASONS:
         lines.append(Line((Cell(f"  {len(paging.reasons) - SHOWN_REASONS} more", "dim"),), indent=_INDENT))
-    return [*_heading("PagedAttention"), *lines]
+    return [*heading("PagedAttention"), *lines]
 
 
 def _ops(model: ModelInfo, everything: bool) -> list[Block]:
     shown = list(model.op_counts.items())
     if everything:
-        return [*_heading("ops"), Table([(op_type, number(count)) for op_type, count in shown], align="<>")]
+        return [*heading("ops"), Table([(op_type, number(count)) for op_type, count in shown], align="<>")]
     text = ", ".join(f"{op_type} {number(count)}" for op_type, count in shown[:SHOWN_OPS])
     rest = len(shown) - SHOWN_OPS
     more = f", {rest} more types" if rest > 0 else ""
-    return [*_heading("ops"), Line((text, Cell(more, "dim")), indent=_INDENT)]
+    return [*heading("ops"), Line((text, Cell(more, "dim")), indent=_INDENT)]
 
 
 def _facts(facts: Sequence[FactInfo]) -> Table:
@@ -263,11 +275,11 @@ def _facts(facts: Sequence[FactInfo]) -> Table:
 def _checkpoint(checkpoint: CheckpointInfo, title: str) -> list[Block]:
     blocks: list[Block] = [
         Line((Cell(title, "title"), "  draft checkpoint")),
-        *_heading("spec"),
+        *heading("spec"),
         _facts(checkpoint.facts),
     ]
     if checkpoint.warnings:
-        blocks += _heading("warnings")
+        blocks += heading("warnings")
         blocks += [Line((Cell(warning, "warn"),), indent=_INDENT) for warning in checkpoint.warnings]
     return blocks
 

@@ -1,11 +1,11 @@
-"""Reads models into the tree; the only file of this package that touches openvino. No weight byte is read."""
+"""Reads models into the tree. No weight byte is read; renderers never see a live model."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import openvino as ov
@@ -14,13 +14,15 @@ from ovgraft import decoder, ir
 from ovgraft.drafts.contract import Key, Port
 from ovgraft.drafts.kinds import model_kind, port_names
 from ovgraft.errors import OvgraftError, Reason, StructureError
+from ovgraft.inspection.details import constants_by_part, formats_of, layer_details, part_weights, port
+from ovgraft.inspection.nodes import collect_graph, collect_nodes
+from ovgraft.inspection.request import SUMMARY, Request
 from ovgraft.inspection.tree import (
     AnnotationInfo,
-    FormatInfo,
+    LayerDetails,
     LayerInfo,
     ModelInfo,
     PagingInfo,
-    PortInfo,
     StateInfo,
     TableInfo,
 )
@@ -32,12 +34,16 @@ _TABLE = re.compile(r"^(key_cache|value_cache|\w+_state_table)\.\d+$")
 _MIXERS = frozenset({"ScaledDotProductAttention", "PagedAttentionExtension", "Loop", "TensorIterator"})
 
 
-def collect_model(model: ov.Model, name: str) -> ModelInfo:
+def collect_model(model: ov.Model, name: str, request: Request = SUMMARY) -> ModelInfo:
     """Everything the graph and the metadata of one IR say.
 
     Args:
         model: The model; not changed.
         name: What to call it.
+        request: What is wanted beyond the summary.
+
+    Raises:
+        SpecError: The request names one node and several are called so.
     """
     kind = model_kind(model)
     graph = ir.Graph(model)
@@ -50,25 +56,35 @@ def collect_model(model: ov.Model, name: str) -> ModelInfo:
             reasons = error.reasons or (Reason("structure", error.message),)
     embedding = structure.embedding if structure else _if_found(lambda: decoder.read_embedding(model, graph))
     lm_head = structure.lm_head if structure else _if_found(lambda: decoder.read_lm_head(model, graph))
+    tables = (None, None) if kind in ("other", "markov head") else (embedding, lm_head)
+    parts = (
+        constants_by_part(graph, structure.layers if structure else (), *tables)
+        if request.layers or request.weights
+        else {}
+    )
+    details = layer_details(structure, parts) if structure and request.layers else []
     return ModelInfo(
         name=name,
         kind=kind,
         ops=len(graph),
-        inputs=tuple(map(_port, model.inputs)),
-        outputs=tuple(map(_port, model.outputs)),
+        inputs=tuple(map(port, model.inputs)),
+        outputs=tuple(map(port, model.outputs)),
         op_counts=dict(Counter(graph.types).most_common()),
         attention=_attention(graph, structure),
-        states=tuple(sorted(map(_state, model.get_variables()), key=_natural_order)),
-        weights=_formats(graph),
+        states=_states(model, structure if request.states else None),
+        weights=formats_of(graph, graph.find("Constant")),
         rt_info={"/".join(path): text for path, text in ir.flatten(model).items()},
         why_not=_why_not(model) if kind == "other" else "",
-        layers=tuple(_layer(graph, layer) for layer in structure.layers) if structure else (),
+        layers=_layers(graph, structure, details) if structure else (),
         embedding=_embedding(graph, embedding) if embedding and kind not in ("other", "markov head") else None,
         lm_head=_lm_head(graph, lm_head, embedding) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
         last_hidden_state=graph.ref(graph.index(structure.lm_head.hidden.get_node())) if structure else None,
         structure_error=reasons,
         annotation=_annotation(model, structure) if kind == "decoder" else None,
         paging=_paging(graph, kind) if kind in ("decoder", "dflash draft", "eagle3 draft") else None,
+        parts=part_weights(graph, parts) if request.weights else (),
+        nodes=collect_nodes(graph, request),
+        graph=collect_graph(graph) if request.graph else None,
     )
 
 
@@ -78,13 +94,16 @@ def _if_found(read: Callable[[], Found]) -> Found | None:
     return None
 
 
-def _port(port: ov.Output) -> PortInfo:
-    return PortInfo(tuple(sorted(port.names)), port.get_element_type().get_type_name(), str(port.get_partial_shape()))
-
-
-def _state(variable: ov.op.util.Variable) -> StateInfo:
-    info = variable.info
-    return StateInfo(info.variable_id, info.data_type.get_type_name(), str(info.data_shape))
+def _states(model: ov.Model, structure: decoder.Decoder | None) -> tuple[StateInfo, ...]:
+    if structure is not None:
+        found = [
+            StateInfo(state.variable_id, state.element_type, state.shape, state.layer, state.readers)
+            for state in decoder.read_states(structure)
+        ]
+    else:
+        infos = [variable.info for variable in model.get_variables()]
+        found = [StateInfo(info.variable_id, info.data_type.get_type_name(), str(info.data_shape)) for info in infos]
+    return tuple(sorted(found, key=_natural_order))
 
 
 def _natural_order(state: StateInfo) -> tuple[tuple[int, int | str], ...]:
@@ -93,14 +112,18 @@ def _natural_order(state: StateInfo) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
-def _layer(graph: ir.Graph, layer: decoder.Layer) -> LayerInfo:
-    return LayerInfo(
-        index=layer.index,
-        kind=layer.kind,
-        producer=graph.ref(graph.index(layer.output.get_node())),
-        output_index=layer.output.get_index(),
-        attention=tuple(graph.ref(graph.index(node)) for node in layer.attention),
-        states=layer.states,
+def _layers(graph: ir.Graph, structure: decoder.Decoder, details: Sequence[LayerDetails]) -> tuple[LayerInfo, ...]:
+    return tuple(
+        LayerInfo(
+            index=layer.index,
+            kind=layer.kind,
+            producer=graph.ref(graph.index(layer.output.get_node())),
+            output_index=layer.output.get_index(),
+            attention=tuple(graph.ref(graph.index(node)) for node in layer.attention),
+            states=layer.states,
+            details=details[layer.index] if details else None,
+        )
+        for layer in structure.layers
     )
 
 
@@ -117,24 +140,13 @@ def _paging(graph: ir.Graph, kind: str) -> PagingInfo:
     """Whether paged-attention has a chance; the numbers are known only after converting."""
     paged = Counter(op_type for op_type in graph.types if op_type in decoder.PAGED_TYPES)
     if paged:
-        tables = [port for port in graph.model.inputs if any(_TABLE.search(name) for name in port.names)]
-        return PagingInfo("paged", ops=dict(paged.most_common()), tables=tuple(map(_port, tables)))
+        tables = [entry for entry in graph.model.inputs if any(_TABLE.search(name) for name in entry.names)]
+        return PagingInfo("paged", ops=dict(paged.most_common()), tables=tuple(map(port, tables)))
     reasons = tuple(decoder.readiness(graph))
     if kind == "dflash draft" and {reason.code for reason in reasons} == {"unmatched-state"}:
         text = "context and block rows lie on two axes; per-row-draft puts them on one, then it converts"
         reasons = (Reason("two-row-axes", text),)
     return PagingInfo("not ready" if reasons else "ready", reasons)
-
-
-def _formats(graph: ir.Graph) -> tuple[FormatInfo, ...]:
-    sizes: dict[str, int] = defaultdict(int)
-    counts: Counter[str] = Counter()
-    for i in graph.find("Constant"):
-        element_type = graph.nodes[i].get_output_element_type(0).get_type_name()
-        sizes[element_type] += graph.nodes[i].get_byte_size()
-        counts[element_type] += 1
-    ordered = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(FormatInfo(element_type, size, counts[element_type]) for element_type, size in ordered)
 
 
 def _embedding(graph: ir.Graph, embedding: decoder.Embedding) -> TableInfo | None:

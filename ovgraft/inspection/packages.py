@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ovgraft import drafts, ir
 from ovgraft.drafts import markov
 from ovgraft.drafts.contract import FileName
-from ovgraft.errors import ModelFileError, OvgraftError
+from ovgraft.errors import ModelFileError, OvgraftError, SpecError
 from ovgraft.graft import Package
 from ovgraft.inspection.collect import collect_model
 from ovgraft.inspection.facts import draft_facts, graft_facts, head_facts
+from ovgraft.inspection.onnx_file import collect_onnx
+from ovgraft.inspection.request import SUMMARY, Request
 from ovgraft.inspection.tree import CheckpointInfo, FactInfo, FileInfo, Inspection, ModelInfo, PackageInfo
 
 if TYPE_CHECKING:
@@ -25,21 +27,34 @@ _MAIN = (FileName.MODEL, FileName.LANGUAGE_MODEL)
 _ROLES = ("target", "draft")
 
 
-def inspect(path: Path) -> Inspection:
+def inspect(path: Path, request: Request = SUMMARY) -> Inspection:
     """Read everything at a path.
 
     Args:
-        path: An .xml, a folder of IRs, a folder with ``target/`` and ``draft/``, or a draft checkpoint.
+        path: An .xml, a folder of IRs, a folder with ``target/`` and ``draft/``, a draft checkpoint, or an .onnx file.
+        request: What is wanted beyond the summary.
 
     Raises:
+        SpecError: The request names one node, and none or several are called so.
         ModelFileError: Nothing there, nothing ovgraft reads, or a damaged file.
         CheckpointError: A checkpoint that is not understood.
     """
     if not path.exists():
         raise ModelFileError(f"no such file or folder: {path}", file=path)
     if is_graft(path):
-        return Inspection(tuple(_package(path / role, role) for role in _ROLES), _record(path / "graft.json"))
-    return Inspection((_package(path, ""),))
+        packages = tuple(_package(path / role, role, request) for role in _ROLES)
+        found = Inspection(packages, _record(path / "graft.json"))
+    else:
+        found = Inspection((_package(path, "", request),))
+    if request.around is not None:
+        _check_around(found, request.around)
+    return found
+
+
+def _check_around(found: Inspection, name: str) -> None:
+    nodes = [node for package in found.packages for model in package.models for node in model.nodes]
+    if not any(node.distance == 0 for node in nodes):
+        raise SpecError(f"no node is called '{name}'", hint="--node '*PART*' shows all whose names have this part")
 
 
 def is_graft(path: Path) -> bool:
@@ -47,7 +62,7 @@ def is_graft(path: Path) -> bool:
     return all((path / role).is_dir() for role in _ROLES)
 
 
-def _package(path: Path, role: str) -> PackageInfo:
+def _package(path: Path, role: str, request: Request) -> PackageInfo:
     folder = path if path.is_dir() else path.parent
     names = _ir_names(path) if path.is_dir() else [path.stem]
     name = path.resolve().name
@@ -55,6 +70,8 @@ def _package(path: Path, role: str) -> PackageInfo:
     if not names:
         return PackageInfo(name, role, files, (), checkpoint=_checkpoint(path))
     problems: list[str] = []
+    if path.is_file() and path.suffix == ".onnx":
+        return PackageInfo(name, role, files, (collect_onnx(path, request),))
     if path.is_file() and path.suffix != ".xml":
         raise ModelFileError("an OpenVINO IR is named by its .xml file", file=path)
     models: list[ModelInfo] = []
@@ -63,7 +80,7 @@ def _package(path: Path, role: str) -> PackageInfo:
         package = Package(folder / f"{stem}.xml")  # tells of files that a killed save moved away
         model = ir.read_model(package.path)
         package.add(stem, model)
-        info = _with_facts(collect_model(model, stem), package, problems)
+        info = _with_facts(collect_model(model, stem, request), package, problems)
         models.append(info)
         by_kind.setdefault("draft" if info.kind.endswith("draft") else info.kind, model)
     return PackageInfo(name, role, files, tuple(models), (*problems, *_head_problems(by_kind)))

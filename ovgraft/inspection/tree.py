@@ -5,10 +5,11 @@ The JSON form is these fields under ``"schema": 1``; renderers read nothing else
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ovgraft.errors import Reason
+from ovgraft.inspection.tree_nodes import GraphInfo, NodeInfo
 from ovgraft.noderef import NodeRef
 
 SCHEMA = 1
@@ -46,6 +47,59 @@ class PortInfo:
 
 
 @dataclass(frozen=True)
+class FormatInfo:
+    """Constants of one element type."""
+
+    element_type: str
+    bytes: int
+    constants: int
+
+
+@dataclass(frozen=True)
+class AttentionInfo:
+    """One attention op; a size is None where the graph does not fix it.
+
+    Attributes:
+        node: ScaledDotProductAttention or PagedAttentionExtension.
+        heads: Query heads.
+        kv_heads: Heads of keys and values.
+        head_size: Size of a query and key head.
+        value_head_size: Size of a value head.
+        window: Keys a query sees at most, itself included; None when the mask names no such number.
+        sinks: Whether it has attention sinks.
+        states: Ids of the variables it reads: keys, then values.
+        state_layer: The layer that updates them, another one's under KV sharing.
+    """
+
+    node: NodeRef
+    heads: int | None
+    kv_heads: int | None
+    head_size: int | None
+    value_head_size: int | None
+    window: int | None
+    sinks: bool
+    states: tuple[str, ...]
+    state_layer: int | None
+
+
+@dataclass(frozen=True)
+class LayerDetails:
+    """What is asked for of a layer beyond its place.
+
+    Attributes:
+        boundary: The tensor that leaves the layer.
+        attention: Its attention ops; attention written out in small ops is not among them.
+        weights: Constants that only this layer uses, most bytes first.
+        bytes: All of them together.
+    """
+
+    boundary: PortInfo
+    attention: tuple[AttentionInfo, ...]
+    weights: tuple[FormatInfo, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
 class LayerInfo:
     """One decoder layer.
 
@@ -56,6 +110,7 @@ class LayerInfo:
         output_index: Which output of it.
         attention: The attention ops inside.
         states: Variable ids inside.
+        details: On request.
     """
 
     index: int
@@ -64,15 +119,26 @@ class LayerInfo:
     output_index: int
     attention: tuple[NodeRef, ...]
     states: tuple[str, ...]
+    details: LayerDetails | None = None
 
 
 @dataclass(frozen=True)
 class StateInfo:
-    """A variable that lives between inferences."""
+    """A variable that lives between inferences.
+
+    Attributes:
+        id: Variable id.
+        element_type: OpenVINO type name.
+        shape: For example ``[?,2,?,16]``.
+        layer: The layer that updates it; None when none does or nobody asked.
+        readers: The layers that read it, on request.
+    """
 
     id: str
     element_type: str
     shape: str
+    layer: int | None = None
+    readers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,10 +167,21 @@ class TableInfo:
 
 
 @dataclass(frozen=True)
-class FormatInfo:
-    """Constants of one element type."""
+class PartInfo:
+    """The weights of one part of a model.
 
-    element_type: str
+    Attributes:
+        part: ``embedding``, ``layer``, ``lm_head``, ``outputs`` (on the way from layers to another output, such as an
+            FC that was moved in), or ``shared``: outside the layers, or used by several of them.
+        layer: Which layer, None for other parts.
+        formats: Most bytes first.
+        bytes: All of them together.
+        constants: How many.
+    """
+
+    part: str
+    layer: int | None
+    formats: tuple[FormatInfo, ...]
     bytes: int
     constants: int
 
@@ -165,6 +242,9 @@ class ModelInfo:
         attention: Op type of each attention or recurrent op -> how many.
         rt_info: Model-level metadata, path joined with ``/`` -> text.
         graft: What ovgraft wrote into it.
+        parts: Weights by part of the model, on request.
+        nodes: The nodes that were asked for.
+        graph: All nodes, on request.
     """
 
     name: str
@@ -187,6 +267,9 @@ class ModelInfo:
     paging: PagingInfo | None = None
     draft: tuple[FactInfo, ...] = ()
     graft: tuple[FactInfo, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
+    nodes: tuple[NodeInfo, ...] = ()
+    graph: GraphInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -240,5 +323,12 @@ class Inspection:
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form, schema first."""
-        content = asdict(self)
+        packages = tuple(
+            replace(package, models=tuple(replace(model, graph=None) for model in package.models))
+            for package in self.packages
+        )
+        content = asdict(replace(self, packages=packages))
+        for package in content["packages"]:
+            for model in package["models"]:
+                del model["graph"]
         return {"schema": content.pop("schema"), **content}

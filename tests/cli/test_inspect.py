@@ -45,8 +45,12 @@ def test_json_is_stable_and_complete(run: Run, target: Path) -> None:
     assert set(model) == {
         *("name", "kind", "ops", "inputs", "outputs", "op_counts", "attention", "states", "weights", "rt_info"),
         *("why_not", "layers", "embedding", "lm_head", "last_hidden_state", "structure_error", "annotation"),
-        *("paging", "draft", "graft"),
+        *("paging", "draft", "graft", "parts", "nodes"),
     }
+    assert set(model["layers"][0]) == {
+        *("index", "kind", "producer", "output_index", "attention", "states", "details"),
+    }
+    assert set(model["states"][0]) == {"id", "element_type", "shape", "layer", "readers"}
     assert model["paging"] == {"status": "ready", "reasons": [], "ops": {}, "tables": []}
     assert [layer["index"] for layer in model["layers"]] == [0, 1, 2, 3]
     assert model["embedding"]["vocab_size"] == 64
@@ -129,7 +133,7 @@ def test_hostile_node_names_are_shown_and_do_nothing(run: Run, tmp_path: Path, n
         if node.get_type_name() in ("Add", "MatMul", "Gather"):
             node.set_friendly_name(f"{name}{node.get_friendly_name()}")
     folder = models.write_package(model, tmp_path / "p")
-    for args in ((), ("--color", "always"), ("--all",)):
+    for args in ((), ("--color", "always"), ("--all",), ("--layers",), ("--node", "*Add*")):
         outcome = run("inspect", folder, *args)
         assert outcome.code == 0
         rows = [line for line in outcome.out.splitlines() if "#" in line and "Add" in line]
@@ -175,7 +179,65 @@ def test_a_file_that_is_no_ir(run: Run, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"x")
     outcome = run("inspect", tmp_path / "model.onnx")
     assert outcome.code == 3
+    assert "not an ONNX model" in outcome.err
+    (tmp_path / "model.pt").write_bytes(b"x")
+    outcome = run("inspect", tmp_path / "model.pt")
+    assert outcome.code == 3
     assert ".xml" in outcome.err
+
+
+def test_json_carries_what_was_asked_for(run: Run, target: Path) -> None:
+    flags = ("--layers", "--weights", "--states", "--node", "*lm_head*MatMul", "--ops", "--rt-info")
+    (model,) = run("inspect", target, *flags, "--json").data["packages"][0]["models"]
+    details = model["layers"][1]["details"]
+    assert set(details) == {"boundary", "attention", "weights", "bytes"}
+    assert set(details["attention"][0]) == {
+        *("node", "heads", "kv_heads", "head_size", "value_head_size", "window", "sinks", "states", "state_layer"),
+    }
+    assert set(model["parts"][0]) == {"part", "layer", "formats", "bytes", "constants"}
+    assert [state["layer"] for state in model["states"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+    (node,) = model["nodes"]
+    assert set(node) == {
+        *("node", "opset", "attributes", "inputs", "outputs", "bytes", "bodies", "distance"),
+    }
+    assert node["node"]["type"] == "MatMul"
+
+
+@pytest.mark.parametrize(
+    ("flag", "titles"),
+    [
+        ("--layers", ["layers", "variables"]),
+        ("--ops", ["ops"]),
+        ("--weights", ["weights by format", "weights by part"]),
+        ("--states", ["states"]),
+        ("--rt-info", ["rt_info"]),
+    ],
+)
+def test_a_section_comes_alone_and_in_full(run: Run, target: Path, flag: str, titles: list[str]) -> None:
+    outcome = run("inspect", target, flag)
+    assert outcome.code == 0
+    assert outcome.err == ""
+    lines = outcome.out.splitlines()
+    assert lines[0] == "target  decoder"
+    assert [line for line, above in zip(lines[3:], lines[2:], strict=False) if above == ""] == titles
+
+
+def test_neighbours_and_what_is_not_there(run: Run, target: Path) -> None:
+    outcome = run("inspect", target, "--around", "__module.lm_head/aten::linear/MatMul", "--hops", "2")
+    assert outcome.code == 0
+    assert "MatMul __module.lm_head/aten::linear/MatMul  #" in outcome.out
+    assert "  here\n" in outcome.out
+    outcome = run("inspect", target, "--around", "nothing")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "no node is called 'nothing'" in outcome.err
+    assert "no name matches" in run("inspect", target, "--node", "nothing").out
+
+
+def test_a_draft_and_its_target_at_once(run: Run, grafted: Path) -> None:
+    outcome = run("inspect", grafted, "--layers", "--weights")
+    assert outcome.code == 0
+    assert "  outputs " in outcome.out  # the FC that was moved in
+    assert "layers are told of decoders only" in outcome.out
 
 
 def test_a_damaged_record_is_3(run: Run, grafted: Path, tmp_path: Path) -> None:
