@@ -20,6 +20,7 @@ BUG = 5
 _COMMANDS = {
     "apply": "Run passes over a model, or over a target and its draft.",
     "build-draft": "Build the IR of a draft from its checkpoint.",
+    "diff": "Tell what is different between two models, whatever their nodes are called.",
     "doctor": "Check that a draft fits a target, and that nothing is about to go silently wrong.",
     "inspect": "Show what a model, a package or a draft is made of.",
     "passes": "List the passes, or explain one.",
@@ -30,7 +31,7 @@ _COMMANDS = {
 _EPILOG = """\b
 Exit codes:
   0    done, or the same
-  1    the answer is no: verify found different numbers, doctor that a draft does not fit
+  1    the answer is no: verify and diff found a difference, doctor that a draft does not fit
   2    usage, pipeline text and configuration included
   3    a file is missing, damaged or in the way
   4    a pass failed or refused

@@ -53,18 +53,8 @@ def test_a_failure_is_1_and_stops_what_builds_on_it(run: Run, sound: Path, tmp_p
 
 def test_run_with_prompts(run: Run, sound: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "prompts.npz", one=np.array([5, 6, 7]), more=np.array([[1, 2], [3, 4]]))
-    args = (
-        "--run",
-        "--new-tokens",
-        4,
-        "--candidates",
-        2,
-        "--prompts",
-        tmp_path / "prompts.npz",
-        "--prompt-ids",
-        "9 8,7",
-    )
-    outcome = run("doctor", sound, *args, "--json")
+    prompts = ("--prompts", tmp_path / "prompts.npz", "--prompt-ids", "9 8,7")
+    outcome = run("doctor", sound, "--run", "--new-tokens", 4, "--candidates", 2, *prompts, "--json")
     assert outcome.code == 0
     by_id = {check["id"]: check for check in outcome.data["checks"]}
     assert by_id["acceptance"]["numbers"]["texts"] == 4

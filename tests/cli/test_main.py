@@ -17,7 +17,7 @@ from ovgraft.cli.main import cli
 from tests.cli.conftest import Run
 from tests.support import ROOT
 
-COMMANDS = ("apply", "build-draft", "doctor", "inspect", "passes", "verify")
+COMMANDS = ("apply", "build-draft", "diff", "doctor", "inspect", "passes", "verify")
 HEAVY = ("openvino", "onnx", "networkx", "numpy", "ml_dtypes", "safetensors")
 
 
