@@ -252,6 +252,23 @@ def test_21_22_padding_rows_propose_tokens_that_do_not_exist(tmp_path: Path) -> 
     assert "64 rows beyond the target's 64 tokens" in only(found, "d2t", "warn")
 
 
+def test_a_map_that_is_computed(tmp_path: Path) -> None:
+    model = eagle3()
+    result = next(r for r in model.get_results() if "d2t" in r.output(0).names)
+    computed = ops.add(result.input_value(0), ops.convert(ops.reduce_sum(model.inputs[0].get_node(), 0), ov.Type.i64))
+    computed.output(0).get_tensor().set_names({"d2t"})
+    result.input_value(0).get_tensor().set_names(set())
+    result.input(0).replace_source_output(computed.output(0))
+    model.validate_nodes_and_infer_types()
+    assert "no table" in only(diagnose(pair(tmp_path, draft=model)), "d2t", "fail")
+
+
+def test_12b_the_embeddings_output_in_deepspec_only(tmp_path: Path) -> None:
+    config, tensors = checkpoints.deepspec_vanilla()
+    found = diagnose(with_checkpoint(tmp_path, config | {"target_layer_ids": [-1, 4]}, tensors))
+    assert "-1 is the embedding's output" in only(found, "layer-ids", "warn")
+
+
 def test_25_a_pruned_draft_without_a_map(tmp_path: Path) -> None:
     model = eagle3()
     model.remove_result(next(r for r in model.get_results() if "d2t" in r.output(0).names))

@@ -43,6 +43,9 @@ def layer_ids(pair: PairFacts) -> Answer:
     if draft.layer_count not in (None, count):
         text = f"the draft was trained for {draft.layer_count} target layers, the target has {count}"
         return failed(text, "take the draft of this target: ids of another depth name other layers", **numbers)
+    if min(ids) < 0:
+        text = f"layers {listed} of {count}; -1 is the embedding's output, as DeepSpec counts{convention}"
+        return warned(text, "expose-hidden-states gives outputs of layers only: join that state yourself", **numbers)
     if draft.layer_ids is None:
         text = f"layers {listed}: the default for Eagle-3, the draft names none"
         return warned(text, "check them against the draft's training config", **numbers)

@@ -133,6 +133,8 @@ def token_map(pair: PairFacts) -> Answer:
 
 def _without_map(pair: PairFacts, width: int | None, vocab_size: int, numbers: dict[str, object]) -> Answer:
     draft = pair.draft
+    if draft.checkpoint is None and drafts.find_result(draft.package.model, Port.D2T) is not None:
+        return failed("output d2t is no table", "export the draft again: d2t must be a constant", **numbers)
     if not draft.own_lm_head or width is None or width == vocab_size:
         return not_applicable("the draft's vocabulary is the target's")
     if width < vocab_size:
