@@ -48,7 +48,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(PIP_INSTALL) --editable '.[genai,dev]'
+	$(PIP_INSTALL) --editable '.[genai,compress,dev]'
 	@touch $@ $(VENV)/.runtime
 
 clean:

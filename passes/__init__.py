@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ovgraft.passes.attach_embedding import AttachEmbedding
     from ovgraft.passes.attach_lm_head import AttachLmHead
     from ovgraft.passes.build_draft import BuildDraft
+    from ovgraft.passes.compress_weights import CompressWeights
     from ovgraft.passes.drop_dead_inputs import DropDeadInputs
     from ovgraft.passes.expose_draft_hidden import ExposeDraftHidden
     from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
@@ -31,6 +32,7 @@ __all__ = [
     "AttachEmbedding",
     "AttachLmHead",
     "BuildDraft",
+    "CompressWeights",
     "DropDeadInputs",
     "ExposeDraftHidden",
     "ExposeHiddenStates",
@@ -54,6 +56,7 @@ __getattr__, __dir__ = attach(
         "attach_embedding": ("AttachEmbedding",),
         "attach_lm_head": ("AttachLmHead",),
         "build_draft": ("BuildDraft",),
+        "compress_weights": ("CompressWeights",),
         "drop_dead_inputs": ("DropDeadInputs",),
         "expose_draft_hidden": ("ExposeDraftHidden",),
         "expose_hidden_states": ("ExposeHiddenStates",),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         resolve_annotation,
     )
     from ovgraft.decoder.attention import Attention, State, read_attention, read_states
+    from ovgraft.decoder.compression import FLOAT_FORMATS, Matrix, compress, read_matrices
     from ovgraft.decoder.decomposed import Decomposed, find_decomposed
     from ovgraft.decoder.embedding import read_embedding
     from ovgraft.decoder.fusing import fuse
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTENTION",
+    "FLOAT_FORMATS",
     "PAGED_TYPES",
     "Attention",
     "AttentionFacts",
@@ -59,12 +61,14 @@ __all__ = [
     "LayerConvention",
     "LmHead",
     "MaskFacts",
+    "Matrix",
     "PagedOp",
     "Place",
     "State",
     "annotation_text",
     "attention_facts",
     "check_annotation",
+    "compress",
     "configured_layer_count",
     "connect_token_types",
     "convert_to_paged",
@@ -84,6 +88,7 @@ __all__ = [
     "read_embedding",
     "read_lm_head",
     "read_masks",
+    "read_matrices",
     "read_paged",
     "read_states",
     "readiness",
@@ -103,6 +108,7 @@ __getattr__, __dir__ = attach(
             "resolve_annotation",
         ),
         "attention": ("Attention", "State", "read_attention", "read_states"),
+        "compression": ("FLOAT_FORMATS", "Matrix", "compress", "read_matrices"),
         "embedding": ("read_embedding",),
         "layers": ("find_layers",),
         "lm_head": ("read_lm_head",),

@@ -61,6 +61,10 @@ BUILT_IN: dict[str, tuple[str, str]] = {
         "ovgraft.passes.set_markov_top_k:SetMarkovTopK",
         "Change K of the Markov head's scorer.",
     ),
+    "compress-weights": (
+        "ovgraft.passes.compress_weights:CompressWeights",
+        "Compress the weight matrices of a draft or a target with NNCF (extra ovgraft[compress]).",
+    ),
     "fold-draft-argmax": (
         "ovgraft.passes.fold_draft_argmax:FoldDraftArgmax",
         "Add the output draft_token_ids: the best token of each row of the draft's logits.",
