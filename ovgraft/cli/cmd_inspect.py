@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from ovgraft.cli.console import Console
 from ovgraft.cli.options import global_options, json_option
 
+if TYPE_CHECKING:
+    from ovgraft.cli.rendering import Drawing
+    from ovgraft.inspection import Request
+
 _EXAMPLE = """\b
 Example:
   ovgraft inspect qwen3
   ovgraft inspect qwen3 --layers --weights
   ovgraft inspect qwen3 --around __module.lm_head/ov_ext::linear/MatMul --hops 2
+  ovgraft inspect grafted --format html -o grafted.html
   ovgraft inspect grafted --json | jq '.packages[0].models[0].layers[].producer.name'
 """
 
@@ -33,6 +39,14 @@ Example:
 @click.option(
     "--all", "everything", is_flag=True, help="The summary with every op type, state, file and rt_info entry."
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "dot", "svg", "html"]),
+    help="Default text. svg: layers and graft; html: a report to search; dot: the graft, or the nodes asked for.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there, not to stdout.")
+@click.option("--force", is_flag=True, help="Replace FILE.")
 @json_option
 @global_options
 @click.pass_obj
@@ -49,6 +63,9 @@ def command(
     around: str | None,
     hops: int,
     everything: bool,
+    form: str | None,
+    output: Path | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Show what a model, a package or a draft is made of.
@@ -56,7 +73,15 @@ def command(
     PATH is an .xml, a folder of IRs, a folder with target/ and draft/, the folder of a draft checkpoint, or an .onnx
     file. Without options a summary; with some, these sections only, in full. Weights are counted, never read.
     """
+    if as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} exclude each other")
+    form = "json" if as_json else form or "text"
+    console.json = form == "json"
+    import json
+
     from ovgraft import inspection
+    from ovgraft.cli.rendering import write
+    from ovgraft.inspection.layout import Line, plain
 
     request = inspection.Request(layers=layers, weights=weights, states=states, node=node, around=around, hops=hops)
     asked = {
@@ -70,8 +95,28 @@ def command(
     sections = [section for section, wanted in asked.items() if wanted]
     with console.status() as status:
         status(f"reading {path}")
-        found = inspection.inspect(path, request)
-    if as_json:
-        console.document(found.to_dict())
+        if form in ("dot", "svg", "html"):
+            text = _drawn(cast("Drawing", form), path, request)
+        else:
+            found = inspection.inspect(path, request)
+            if form == "json":
+                text = json.dumps(found.to_dict(), indent=2) + "\n"
+            else:
+                blocks = inspection.render_text(found, console.symbols, everything=everything, sections=sections)
+                if output is None:
+                    console.data(*blocks)
+                    return
+                text = plain(blocks)
+    if output is None:
+        console.raw(text)
     else:
-        console.data(*inspection.render_text(found, console.symbols, everything=everything, sections=sections))
+        write(output, text, force=force)
+        console.say(Line((f"wrote {output}",)))
+
+
+def _drawn(drawing: Drawing, path: Path, request: Request) -> str:
+    from ovgraft import inspection
+    from ovgraft.cli.rendering import check_format, drawn, full_request
+
+    check_format(drawing, request)
+    return drawn(drawing, path, inspection.inspect(path, full_request(drawing, request)), request)

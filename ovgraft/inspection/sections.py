@@ -16,6 +16,7 @@ IN_FULL = 12
 
 _INDENT = 2
 _SHOWN_CONSUMERS = 8
+_NO_WEIGHTS = frozenset({"i64", "i32", "boolean"})
 _LEAST_SHARE = 0.01  # of a layer's bytes, for a format to be named
 
 Row = Sequence[Cell | str]
@@ -52,9 +53,10 @@ def heads_text(found: AttentionInfo, symbols: Symbols) -> str:
 
 
 def formats_text(formats: Sequence[FormatInfo]) -> str:
-    """The element types that hold the bytes, most first; shape constants and the like are not worth a word."""
-    total = sum(entry.bytes for entry in formats)
-    return "+".join(entry.element_type for entry in formats if entry.bytes >= _LEAST_SHARE * total)
+    """The element types that hold the weights, most bytes first; shapes and indices are not worth a word."""
+    stored = [entry for entry in formats if entry.element_type not in _NO_WEIGHTS] or formats
+    total = sum(entry.bytes for entry in stored)
+    return "+".join(entry.element_type for entry in stored if entry.bytes >= _LEAST_SHARE * total)
 
 
 def _layers(model: ModelInfo, symbols: Symbols) -> list[Block]:

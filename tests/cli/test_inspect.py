@@ -11,6 +11,7 @@ from openvino import opset16 as ops
 
 from tests import models
 from tests.cli.conftest import Run
+from tests.support import ROOT
 
 SECTIONS = ("ports", "layers", "attention and state", "tables", "weights", "annotation", "PagedAttention", "ops")
 
@@ -287,3 +288,57 @@ def test_real_exports(run: Run, zoo: Callable[[str], Path], name: str, kind: str
     assert kind in outcome.out.splitlines()[0]
     assert "problems" not in outcome.out
     assert "not found" not in outcome.out
+
+
+def test_every_format_goes_to_stdout_and_into_a_file(run: Run, grafted: Path, tmp_path: Path) -> None:
+    begins = {"text": "target  decoder", "json": "{", "dot": "digraph", "svg": "<svg", "html": "<!doctype html>"}
+    for form, begin in begins.items():
+        outcome = run("inspect", grafted, "--format", form)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith(begin)
+        file = tmp_path / f"out.{form}"
+        written = run("inspect", grafted, "--format", form, "-o", file)
+        assert (written.code, written.out) == (0, "")
+        assert written.err == f"wrote {file}\n"
+        assert file.read_text("utf-8") == outcome.out
+
+
+def test_a_file_that_exists_is_replaced_only_when_told(run: Run, target: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("mine")
+    outcome = run("inspect", target, "--format", "html", "-o", file)
+    assert (outcome.code, file.read_text()) == (3, "mine")
+    assert "--force" in outcome.err
+    assert run("inspect", target, "--format", "html", "-o", file, "--force").code == 0
+    assert "<html" in file.read_text("utf-8")
+    assert run("inspect", target, "--format", "svg", "-o", tmp_path / "no" / "folder.svg").code == 3
+
+
+def test_dot_draws_the_nodes_asked_for(run: Run, target: Path) -> None:
+    around = run("inspect", target, "--format", "dot", "--around", "__module.lm_head/aten::linear/MatMul")
+    assert around.out.startswith("digraph nodes {")
+    assert "self.lm_head.weight" in around.out
+    assert "layers.0" not in around.out
+    crowded = run("inspect", target, "--format", "dot", "--node", "*")
+    assert crowded.code == 2
+    assert "--around" in crowded.err
+
+
+def test_what_a_format_cannot_show_is_said(run: Run, target: Path, tmp_path: Path) -> None:
+    assert run("inspect", target, "--format", "svg", "--node", "*").code == 2
+    other = models.write_package(models.tiny_text_embeddings(), tmp_path / "e")
+    outcome = run("inspect", other, "--format", "svg")
+    assert outcome.code == 2
+    assert "neither a decoder nor a draft" in outcome.err
+    assert run("inspect", other, "--format", "dot").out.startswith("digraph nodes {")
+    outcome = run("inspect", target, "--json", "--format", "svg")
+    assert outcome.code == 2
+
+
+def test_checkpoints_have_a_page_too(run: Run) -> None:
+    sample = ROOT / "samples" / "checkpoint"
+    outcome = run("inspect", sample, "--format", "html")
+    assert outcome.code == 0
+    assert "Draft checkpoint" in outcome.out
+    assert run("inspect", sample, "--format", "dot").code == 2
+    assert "build-draft" in run("inspect", sample, "--layers").out
