@@ -39,6 +39,7 @@ class FuseAttention(Pass):
         for match in found:
             node = decoder.fuse(match)
             ctx.note("replace", self.model, f"{graph.ref(match.softmax)} fused", ir.node_ref(node))
+        ir.name_by_place(model, "fused/", before=graph)
         model.validate_nodes_and_infer_types()
 
     def ensures(self, graft: Graft) -> None:

@@ -39,6 +39,7 @@ class PerRowDraft(Pass):
         graph = ir.Graph(model)
         exported = drafts.read_exported(graph)
         types = drafts.rewrite(graph, exported)
+        ir.name_by_place(model, "per_row/", before=graph)
         ctx.note("add", "draft", "input token_type_ids added: 0 context row, 1 block row", ir.node_ref(types))
         for entry in exported.attention:
             inside = "both directions" if entry.sees.bidirectional else "causal"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ovgraft.ir.graph import Graph
     from ovgraft.ir.hashing import fingerprint
     from ovgraft.ir.head_sizes import HEAD_SIZES, PAGED_ATTENTION, keep_head_sizes, restore_head_sizes
+    from ovgraft.ir.naming import name_by_place
     from ovgraft.ir.reading import bin_path, core, read_model, verify_digest
     from ovgraft.ir.refs import node_ref
     from ovgraft.ir.rtinfo import (
@@ -45,6 +46,7 @@ __all__ = [
     "keep_head_sizes",
     "make_parameter",
     "make_result",
+    "name_by_place",
     "node_ref",
     "opset",
     "read_model",
@@ -69,6 +71,7 @@ __getattr__, __dir__ = attach(
         "hashing": ("fingerprint",),
         "graph": ("Graph",),
         "head_sizes": ("HEAD_SIZES", "PAGED_ATTENTION", "keep_head_sizes", "restore_head_sizes"),
+        "naming": ("name_by_place",),
         "reading": ("bin_path", "core", "read_model", "verify_digest"),
         "refs": ("node_ref",),
         "rtinfo": (

@@ -44,6 +44,18 @@ def test_styles(tmp_path: Path, style: Callable[..., Any]) -> None:
     ovgraft.Pipeline("paged-attention").run(graft)
 
 
+def test_same_bytes_twice(tmp_path: Path) -> None:
+    graft = ovgraft.load(models.write_package(models.tiny_decoder(layers=2), tmp_path / "target"))
+    write_out(graft.target.model, grouped_heads)
+    graft.save(tmp_path / "written out")
+    for run in ("one", "two"):
+        graft = ovgraft.load(tmp_path / "written out")
+        fuse(graft)
+        graft.save(tmp_path / run)
+    one, two = ((tmp_path / run / "openvino_model.xml").read_bytes() for run in ("one", "two"))
+    assert one == two
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "gemma3_text", "gpt2", "bloom"])

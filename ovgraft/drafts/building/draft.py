@@ -19,7 +19,7 @@ from ovgraft.drafts.per_row import RowAttention, RowKinds
 from ovgraft.drafts.spec import Backbone, Confidence, DraftSpec, Family
 from ovgraft.drafts.tensors import D2T, EMBEDDING, LM_HEAD, MASK_EMBEDDING
 from ovgraft.errors import PreconditionError
-from ovgraft.ir import make_parameter, make_result, opset, set_text
+from ovgraft.ir import make_parameter, make_result, name_by_place, opset, set_text
 
 Form = Literal["sdpa", "per-row"]
 SlidingInBlock = Literal["auto", "causal", "bidirectional"]
@@ -98,7 +98,7 @@ def build_draft(checkpoint: Checkpoint, form: Form = "sdpa", *, sliding_in_block
     results = _results(scope, checkpoint, rows)
     model = ov.Model(results, cache.assigns, ports.all(), "draft")
     model.validate_nodes_and_infer_types()
-    _name_the_rest(model)
+    name_by_place(model)
     _write_metadata(model, spec, form)
     return model
 
@@ -236,13 +236,6 @@ def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output) -> list[ov.N
     if spec.head.type.reads_hidden or spec.confidence is not Confidence.NONE:
         results.append(make_result(rows, Port.LAST_HIDDEN_STATE))
     return results
-
-
-def _name_the_rest(model: ov.Model) -> None:
-    """Names by place instead of by a process counter, so that equal inputs give equal files."""
-    for place, node in enumerate(model.get_ordered_ops()):
-        if node.get_friendly_name() == node.get_name():
-            node.set_friendly_name(f"{node.get_type_name()}_{place}")
 
 
 def _write_metadata(model: ov.Model, spec: DraftSpec, form: Form) -> None:

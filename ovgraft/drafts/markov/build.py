@@ -74,7 +74,7 @@ def build_head(
         ir.make_result(outputs[port], port) for part in present for port in ports(weights.type, part, reads).outputs
     ]
     model = ov.Model(results, list(graph.inputs.values()), _MODEL_NAME)
-    _name_the_unnamed(model)
+    ir.name_by_place(model, f"{_MODEL_NAME}/")
     write_facts(model, facts, present)
     return model
 
@@ -194,13 +194,6 @@ class _HeadGraph:
         product = opset.matmul(value, self._weights[f"{name}.weight"], False, True)
         bias = self._weights.get(f"{name}.bias")
         return product if bias is None else opset.add(product, bias)
-
-
-def _name_the_unnamed(model: ov.Model) -> None:
-    """Type and position instead of OpenVINO's process-wide counter, so that one head always gives the same file."""
-    for index, node in enumerate(model.get_ordered_ops()):
-        if node.get_friendly_name() == node.get_name():
-            node.set_friendly_name(f"{_MODEL_NAME}/{node.get_type_name()}_{index}")
 
 
 def _i64(value: object) -> ov.Node:
