@@ -106,9 +106,10 @@ class RenameTensors(Pass):
 
     def _rename(self, model: ov.Model) -> None:
         renames = dict(self._pairs())
-        # sources come before their Results: a Result with a name of its own has to be told itself
-        for port in _ports(model):
-            names = port.get_names()
+        # all names first: a Result shares them with its source, so a renamed source would be read again as its Result
+        named = [(port, set(port.get_names())) for port in _ports(model)]
+        # a Result with a name of its own has to be told itself, and takes its old one off its source
+        for port, names in reversed(named):
             if not names.isdisjoint(renames):
                 port.set_names({renames.get(name, name) for name in names})
                 node = port.get_node()

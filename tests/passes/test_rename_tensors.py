@@ -67,6 +67,16 @@ def test_names_swap(graft: Graft) -> None:
     assert input_names(graft.target.model) == [{"z"}, {"x"}]
 
 
+def test_outputs_swap(graft: Graft, tmp_path: Path) -> None:
+    """A Result shares its source's names, so a swap done twice would be none."""
+    Pipeline("rename-tensors{map=out=mid,mid=out}").run(graft, strict=True)
+    graft.save(tmp_path / "saved")
+    for model in (graft.target.model, load(tmp_path / "saved").target.model):
+        assert output_names(model) == [{"mid"}, {"out", "mid2"}]
+        answers = infer(model, {"x": np.ones((1, 2), np.float32), "z": -3 * np.ones((1, 2), np.float32)})
+        np.testing.assert_array_equal(answers["mid"], [[0, 0]])
+
+
 def test_friendly_names_follow_tensor_names(graft: Graft) -> None:
     pipeline = Pipeline("rename-tensors{friendly-names=true}")
     [record] = pipeline.run(graft, strict=True).records
