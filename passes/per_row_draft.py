@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ovgraft import drafts, ir
 from ovgraft.drafts.contract import Key, Port
-from ovgraft.errors import PostconditionError, PreconditionError
+from ovgraft.errors import PostconditionError, PreconditionError, Reason, StructureError
 from ovgraft.passbase import Context, Pass
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ class PerRowDraft(Pass):
     needs_draft: ClassVar[bool] = True
 
     def apply(self, graft: Graft, ctx: Context) -> None:
-        """Rewrite the draft's backbone."""
+        """Rewrite the draft's backbone.
+
+        Raises:
+            PreconditionError: It is no DFlash draft.
+            StructureError: It is not laid out as exported, or a window is narrower than the block.
+        """
         model = graft.package("draft").model
         layout = ir.get_text(model, Key.INPUT_LAYOUT)
         if layout == LAYOUT:
@@ -38,6 +43,7 @@ class PerRowDraft(Pass):
             raise PreconditionError("only DFlash drafts have a per-row form", expected="dflash", found=facts.family)
         graph = ir.Graph(model)
         exported = drafts.read_exported(graph)
+        _refuse_narrow_windows(graph, exported, facts.block_size)
         types = drafts.rewrite(graph, exported)
         ir.name_by_place(model, "per_row/", before=graph)
         ctx.note("add", "draft", "input token_type_ids added: 0 context row, 1 block row", ir.node_ref(types))
@@ -63,3 +69,15 @@ class PerRowDraft(Pass):
         left = [i for i in graph.find("VariadicSplit") if graph.nodes[i].get_output_size() == 2]
         if left:
             raise PostconditionError("context and block rows are still split", node=graph.ref(left[0]))
+
+
+def _refuse_narrow_windows(graph: ir.Graph, exported: drafts.ExportedDraft, block_size: int | None) -> None:
+    """One row axis lets a row see its whole block, whatever the window, as PagedAttention does."""
+    reasons = tuple(
+        Reason("window-in-block", f"its window of {entry.sees.window} is narrower", (graph.ref(entry.node),))
+        for entry in exported.attention
+        if entry.sees.bidirectional and 0 < entry.sees.window < (block_size or 0)
+    )
+    if reasons:
+        message = f"a row would see more of its block of {block_size} rows than the exported draft lets it"
+        raise StructureError(message, reasons=reasons)

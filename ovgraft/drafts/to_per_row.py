@@ -172,7 +172,7 @@ def _cuts(graph: Graph) -> list[int]:
 def _sees(mask: MaskFunction | None, kept: int) -> RowAttention | str:
     """What a block row sees, from running the mask over 40 context rows and 6 block rows."""
     if mask is None:
-        return "the attention has no mask" if kept else RowAttention()
+        return "the attention has no mask input, or is causal by attribute"
     windows = [kept, *mask.integers] if kept else mask.integers
     context = max([_CONTEXT, *(window + _ROWS for window in windows if window < 1 << 15)])
     try:

@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import ovgraft
+from ovgraft import ir
 from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.drafts.contract import Key
 from ovgraft.errors import StructureError
 from ovgraft.graft import Graft
 from ovgraft.passbase import Context
@@ -157,6 +159,32 @@ def test_a_causal_decoder_is_no_exported_draft(tmp_path: Path) -> None:
     draft = models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft")
     with pytest.raises(ovgraft.OvgraftError, match="DFlash"):
         PerRowDraft().apply(ovgraft.load(target=target, draft=draft), Context())
+
+
+def test_attention_that_is_causal_by_attribute_is_refused(tmp_path: Path) -> None:
+    """Its mask input is not read, so running it would tell nothing."""
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    graft = ovgraft.load(target=target, draft=models.write_package(models.tiny_dflash_draft(), tmp_path / "draft"))
+    assert graft.draft is not None
+    for node in graft.draft.model.get_ordered_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            causal = ir.opset.scaled_dot_product_attention(*node.input_values(), causal=True)
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(causal.output(0))
+    with pytest.raises(StructureError) as caught:
+        PerRowDraft().apply(graft, Context())
+    assert "causal by attribute" in str(caught.value.reasons[0])
+
+
+def test_a_window_narrower_than_the_block_is_refused(zoo: Callable[[str], Path]) -> None:
+    graft = ovgraft.load(target=zoo("qwen3"), draft=zoo("qwen3_dflash_draft_sliding"))
+    assert graft.draft is not None
+    ir.set_text(graft.draft.model, Key.BLOCK_SIZE, "17")
+    with pytest.raises(StructureError) as caught:
+        PerRowDraft().apply(graft, Context())
+    assert {reason.code for reason in caught.value.reasons} == {"window-in-block"}
+    ir.set_text(graft.draft.model, Key.BLOCK_SIZE, "16")
+    PerRowDraft().apply(graft, Context())
 
 
 def test_unknown_layout_is_refused_with_the_node(zoo: Callable[[str], Path]) -> None:
