@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const SHOWN_ROWS = 200, SHOWN_NODES = 120, WIDTH = 176, HEIGHT = 36, ACROSS = 18, DOWN = 44;
+  const SHOWN_ROWS = 200, SHOWN_NODES = 120, WIDTH = 188, HEIGHT = 36, ACROSS = 18, DOWN = 44;
   const models = JSON.parse(document.getElementById("data").textContent).map(unpacked);
   const byId = (id) => document.getElementById(id);
   for (const cell of document.querySelectorAll(".strip button")) {
@@ -112,7 +112,7 @@
     return new Map(shown.map((i) => [i, [x.get(i), level.get(i) * (HEIGHT + DOWN)]]));
   }
 
-  const shortened = (text, room) => text.length <= room ? text : `${text.slice(0, Math.floor(room / 3))}…${text.slice(text.length - (room - 1 - Math.floor(room / 3)))}`;
+  const shortened = (text, room) => text.length <= room ? text : `${text.slice(0, 5)}…${text.slice(text.length - room + 6)}`;
 
   function draw() {
     const model = models[current], { shown, cut } = neighbours(model), places = placed(model, shown);
@@ -128,7 +128,7 @@
       const [x, y] = places.get(i), constant = ["Constant", "Initializer"].includes(model.types[i]);
       const node = made("g", { class: `node${i === centre ? " here" : ""}${constant ? " constant" : ""}`, transform: `translate(${x - WIDTH / 2} ${y})`, "data-node": i });
       node.append(made("title", {}, `#${i} ${model.types[i]}\n${model.names[i]}\n${model.outputs[i]}`), made("rect", { width: WIDTH, height: HEIGHT, rx: 5 }),
-        made("text", { x: 8, y: 15 }, shortened(`${model.types[i]} ${model.outputs[i]}`, 28)), made("text", { x: 8, y: 29, class: "second", "unicode-bidi": "isolate" }, shortened(model.names[i], 32)));
+        made("text", { x: 8, y: 15 }, shortened(`${model.types[i]} ${model.outputs[i]}`, 28)), made("text", { x: 8, y: 29, class: "second", "unicode-bidi": "isolate" }, shortened(model.names[i], 30)));
       node.addEventListener("click", () => { if (!moved) choose(current, i); });
       graph.append(node);
     }
