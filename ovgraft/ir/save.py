@@ -6,6 +6,7 @@ is not opened. Any other difference means that OpenVINO writes both files.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -137,16 +138,19 @@ def write_model(model: ov.Model, xml: Path) -> str:
         ) from error
     weights = bin_path(xml)
     try:
-        sync(weights)
-        size, digest = weights.stat().st_size, file_digest(weights)
-        text = xml.read_bytes()
-        text = _fill(text, _SIZE_MARK, str(size), xml)
-        text = _fill(text, _DIGEST_MARK, digest, xml)
-        xml.write_bytes(text)
+        # the disk and the hash each take their time; neither needs the other
+        with ThreadPoolExecutor(max_workers=1) as background:
+            synced = background.submit(sync, weights)
+            size, digest = weights.stat().st_size, file_digest(weights)
+            text = xml.read_bytes()
+            text = _fill(text, _SIZE_MARK, str(size), xml)
+            text = _fill(text, _DIGEST_MARK, digest, xml)
+            xml.write_bytes(text)
+            _read_back(model, xml)
+            synced.result()
         sync(xml)
     except OSError as error:
         raise file_error(error, xml) from error
-    _read_back(model, xml)
     return digest
 
 
