@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 
 from ovgraft import drafts
 from ovgraft.checks.comparison import STEPS, Comparison, Tally, compare, shared_outputs
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SIDE_MODELS = (FileName.TEXT_EMBEDDINGS, FileName.MARKOV_HEAD)
 """Models beside the main one whose inputs the checks know how to make."""
+
+Array = NDArray[Any]
 
 _DATA = (Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.HIDDEN_STATES)
 
@@ -162,7 +165,7 @@ def _compare_paged_targets(
 
 def _side_comparisons(a: Graft, b: Graft, options: Mapping[str, Any]) -> Iterator[Comparison]:
     """Models beside the main ones that both grafts have and whose inputs are known."""
-    for role in a.packages.keys() & b.packages.keys():
+    for role in (role for role in a.packages if role in b.packages):
         for name in SIDE_MODELS:
             models = [
                 graft.package(role).get(name) if graft.package(role).kind == "folder" else None for graft in (a, b)
@@ -199,6 +202,7 @@ def compare_pairs(
     limits = tolerances or Tolerances()
     ids = _TokenMaker(a, seed)
     tally: Tally | None = None
+    found: list[dict[str, Array]] = []
     for sample in range(samples):
         for pair in pairs:
             pair.reset()
@@ -214,11 +218,18 @@ def compare_pairs(
             tally = tally or Tally([name for name in found[0] if name in found[1]], limits)
             tally.add(found[0], found[1], sample, call.label)
     assert tally is not None  # there is at least one call
+    only_a, only_b = (
+        (
+            *(name for name in one if name not in other),
+            *(f"draft {name}" for name in pair.draft_outputs if name not in names),
+        )
+        for one, other, pair in zip(found, reversed(found), pairs, strict=True)
+    )
     return Comparison(
         "target and draft",
         tally.differences(),
-        tuple(f"draft {name}" for name in pairs[0].draft_outputs if name not in names),
-        tuple(f"draft {name}" for name in pairs[1].draft_outputs if name not in names),
+        only_a,
+        only_b,
         targets.unshared,
         samples,
         tuple(call.label for call in calls),
@@ -251,7 +262,7 @@ class _TokenMaker:
         self._vocab_size = vocabulary(graft.target.model) or 2
         self._mask_token_id = drafts.read_draft(graft.package("draft")).mask_token_id
 
-    def block(self, call: Call, sample: int) -> np.typing.NDArray[np.int64]:
+    def block(self, call: Call, sample: int) -> NDArray[np.int64]:
         """i64 ``[1, rows]``."""
         random = np.random.default_rng([self._seed, sample, call.past, 1])
         ids = random.integers(0, self._vocab_size, (1, call.rows))

@@ -128,6 +128,18 @@ def test_wrong_states_are_found(dflash: tuple[Path, Path], mistake: Callable[[Gr
     assert "draft last_hidden_state differs" in error.value.reasons[0].message
 
 
+def test_a_target_that_lost_an_output_is_told(dflash: tuple[Path, Path]) -> None:
+    before, after = opened(dflash), opened(dflash, "expose-hidden-states,move-fc")
+    for graft in (before, after):
+        model = graft.target.model
+        model.add_results([ir.make_result(decoder.read_lm_head(model).hidden, "more")])
+    lost = after.target.model
+    lost.remove_result(next(result for result in lost.get_results() if "more" in result.output(0).names))
+    (found,) = checks.compare_grafts(before, after, steps=0).comparisons
+    assert found.only_a == ("target more",)
+    assert found.only_b == ()
+
+
 def test_another_fc_is_found(dflash: tuple[Path, Path], tmp_path: Path) -> None:
     other = models.write_package(models.tiny_dflash_draft(n=3, target_layer_ids=(0, 2, 3), seed=9), tmp_path / "d")
     found = checks.compare_grafts(opened(dflash), opened((dflash[0], other), DFLASH), steps=0)

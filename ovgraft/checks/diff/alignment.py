@@ -98,8 +98,9 @@ class _Matcher:
                 }
                 for graph in (self.a, self.b)
             ]
-            for names in named[0].keys() & named[1].keys():
-                self._match(named[0][names], named[1][names])
+            for names, i in named[0].items():
+                if names in named[1]:
+                    self._match(i, named[1][names])
 
     def match_unique(self, left: Sequence[Hashable], right: Sequence[Hashable]) -> None:
         """Pair nodes whose colour one node has on either side."""
