@@ -10,6 +10,7 @@ from ovgraft import checks, ir
 from ovgraft.checks.grafts import SIDE_MODELS
 from ovgraft.cli.opening import open_graft
 from ovgraft.drafts.kinds import model_kind
+from ovgraft.errors import ModelFileError
 from ovgraft.inspection.layout import Block, Cell, Line, Table
 from ovgraft.ir.reading import verify_digest
 
@@ -36,6 +37,9 @@ def verify_one(path: Path, draft: Path | None, inputs: Arrays, status: Status, *
 
     Returns:
         Whether all is well, the JSON document, the lines.
+
+    Raises:
+        ModelFileError: There is nothing to run, such as in a checkpoint.
     """
     graft = open_graft(path, draft)
     digests = list(_digests(graft, status))
@@ -51,6 +55,8 @@ def verify_one(path: Path, draft: Path | None, inputs: Arrays, status: Status, *
         if model_kind(model) == "markov head" and (formulas := checks.checkpoint_head(file.parent, model)) is not None:
             common = {key: options[key] for key in ("seed", "samples", "device")}
             witnessed.append(checks.compare_with_formulas(model, formulas, subject=f"{subject}, formulas", **common))
+    if not reports:
+        raise ModelFileError(f"{path.name} holds no OpenVINO model to run", file=path, hint="build or export it first")
     finite, same = all(report.good for report in reports), all(comparison.same for comparison in witnessed)
     data: dict[str, object] = {
         "schema": 1,

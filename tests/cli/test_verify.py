@@ -102,6 +102,12 @@ def test_given_inputs(run: Run, target: Path, tmp_path: Path) -> None:
     assert "no model reads the given input tokens" in outcome.err
 
 
+def test_a_checkpoint_has_nothing_to_run(run: Run) -> None:
+    outcome = run("verify", Path(__file__).parents[2] / "samples" / "checkpoint")
+    assert outcome.code == 3
+    assert "checkpoint holds no OpenVINO model to run" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
