@@ -53,7 +53,7 @@ class Expected:
 
 
 def expected_tensors(spec: DraftSpec) -> dict[str, Expected]:
-    """Every tensor a draft of this spec has, by canonical name; draft-families.md 1.2 to 1.5."""
+    """Every tensor a draft of this spec has, by canonical name."""
     backbone, vocabulary = spec.backbone, spec.vocabulary
     width, count = backbone.hidden_size, len(spec.layer_ids)
     expected = {

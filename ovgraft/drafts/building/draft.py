@@ -179,7 +179,7 @@ def _layer(
     lie: Rows,
     backbone: Backbone,
 ) -> ov.Output:
-    """One decoder layer; formulas in draft-families 1.2 (Qwen3), 1.3 (convolutions) and transformers' Gemma-4."""
+    """One decoder layer, as transformers computes those of Qwen3 and Gemma-4, with DFlash-2's convolutions."""
     name, eps = f"layers.{layer}", backbone.rms_norm_eps
     gemma = backbone.architecture == "gemma4"
 

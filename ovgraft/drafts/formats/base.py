@@ -13,7 +13,7 @@ from ovgraft.drafts.weight_source import WeightSource
 
 @dataclass(frozen=True, slots=True)
 class LayerIds:
-    """How a format names captured target layers; draft-families.md 1.1 lists the conventions.
+    """How a format names captured target layers.
 
     Attributes:
         key: Config key of the list.
