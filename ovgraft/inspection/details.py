@@ -9,6 +9,7 @@ from typing import Literal
 import openvino as ov
 
 from ovgraft import decoder, ir
+from ovgraft.decoder.paging import PagedInput
 from ovgraft.inspection.tree import AttentionInfo, FormatInfo, LayerDetails, PartInfo, PortInfo
 from ovgraft.ir.weights import VARYING
 
@@ -47,7 +48,7 @@ def layer_details(structure: decoder.Decoder, parts: dict[Part, list[int]]) -> l
                 value_head_size=found.value_head_size,
                 window=found.window,
                 sinks=found.sinks,
-                states=found.states,
+                states=found.states or _caches(graph, graph.index(found.node)),
                 state_layer=found.state_layer,
             )
         )
@@ -57,6 +58,14 @@ def layer_details(structure: decoder.Decoder, parts: dict[Part, list[int]]) -> l
         size = sum(entry.bytes for entry in weights)
         details.append(LayerDetails(port(layer.output), tuple(attention[layer.index]), weights, size))
     return details
+
+
+def _caches(graph: ir.Graph, attention: int) -> tuple[str, ...]:
+    """The inputs that hold keys and values of a paged attention op, which has no variables."""
+    if graph.types[attention] != "PagedAttentionExtension":
+        return ()
+    sources = graph.inputs[attention][PagedInput.KEY_CACHE : PagedInput.KEY_CACHE + 2]
+    return tuple(graph.names[source] for source, _ in sources if graph.types[source] == "Parameter")
 
 
 def port(output: ov.Output) -> PortInfo:

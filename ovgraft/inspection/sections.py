@@ -103,8 +103,9 @@ def _variables(layer: LayerInfo) -> list[str]:
 
 
 def _owner(layer: LayerInfo) -> str:
-    owners = {found.state_layer for found in layer.details.attention} if layer.details else set()
-    return f"updated by layer {', '.join(str(owner) for owner in sorted(owners - {None, layer.index}, key=str))}"
+    found = layer.details.attention if layer.details else ()
+    owners = sorted({entry.state_layer for entry in found if entry.state_layer not in (None, layer.index)}, key=str)
+    return f"updated by layer {', '.join(map(str, owners))}" if owners else ""
 
 
 def _ops(model: ModelInfo, symbols: Symbols) -> list[Block]:
@@ -145,6 +146,10 @@ def _part(part: PartInfo) -> str:
 
 
 def _states(model: ModelInfo, symbols: Symbols) -> list[Block]:
+    tables = model.paging.tables if model.paging is not None else ()
+    if tables:
+        inputs = [(Cell(" ".join(table.names), "name"), table.shape, table.element_type) for table in tables]
+        return [*heading("cache inputs"), Table(inputs)]
     if not model.states:
         return [*heading("states"), _nothing("stateless: no variable")]
     rows: list[Row] = []

@@ -67,7 +67,7 @@ class AttentionInfo:
         value_head_size: Size of a value head.
         window: Keys a query sees at most, itself included; None when the mask names no such number.
         sinks: Whether it has attention sinks.
-        states: Ids of the variables it reads: keys, then values.
+        states: Ids of the variables it reads, in paged form names of its cache inputs: keys, then values.
         state_layer: The layer that updates them, another one's under KV sharing.
     """
 

@@ -342,3 +342,23 @@ def test_checkpoints_have_a_page_too(run: Run) -> None:
     assert "Draft checkpoint" in outcome.out
     assert run("inspect", sample, "--format", "dot").code == 2
     assert "build-draft" in run("inspect", sample, "--layers").out
+
+
+def test_an_op_this_openvino_does_not_know(run: Run, target: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "newer"
+    shutil.copytree(target, folder)
+    xml = folder / "openvino_model.xml"
+    xml.write_text(xml.read_text("utf-8").replace('type="MatMul"', 'type="NewerMatMul"', 1), "utf-8")
+    outcome = run("inspect", folder)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "openvino_model.xml" in outcome.err
+    assert "Exception from" not in outcome.err
+
+
+@pytest.mark.parametrize("form", ["text", "json", "dot", "html"])
+def test_a_model_without_ops(run: Run, tmp_path: Path, form: str) -> None:
+    ov.save_model(ov.Model([], [], "empty"), tmp_path / "empty.xml", compress_to_fp16=False)
+    sections = ("--layers", "--ops", "--weights", "--states") if form != "dot" else ()
+    outcome = run("inspect", tmp_path / "empty.xml", *sections, "--format", form)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out

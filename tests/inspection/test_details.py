@@ -9,10 +9,12 @@ import openvino as ov
 import pytest
 from openvino import opset16 as ops
 
+import ovgraft
 from ovgraft import inspection, ir
 from ovgraft.errors import SpecError
 from ovgraft.inspection import Request
 from ovgraft.inspection.layout import UNICODE, plain
+from ovgraft.pipeline import Pipeline
 from tests import models
 from tests.support import DECODERS
 
@@ -149,3 +151,35 @@ def test_every_decoder_of_the_zoo_in_full(zoo: Callable[[str], Path], name: str)
     assert all(state.layer is not None for state in main.states)
     text = plain(inspection.render_text(found, UNICODE, sections=SECTIONS))
     assert "\nlayers\n" in text
+
+
+def test_subgraph_bodies_are_counted() -> None:
+    condition, x = ops.parameter([], np.bool_, name="c"), ops.parameter([2], np.float32, name="x")
+    branches = []
+    for op in (ops.relu, ops.tanh):
+        parameter = ops.parameter([2], np.float32)
+        result = ops.result(op(parameter))
+        branches.append((ov.Model([result], [parameter], "body"), parameter, result))
+    choice = ops.if_op(condition)
+    choice.set_then_body(branches[0][0])
+    choice.set_else_body(branches[1][0])
+    choice.set_input(x.output(0), branches[0][1], branches[1][1])
+    output = choice.set_output(branches[0][2], branches[1][2])
+    model = ov.Model([ops.result(output)], [condition, x], "m")
+    nodes = inspection.collect_model(model, "m", Request(node=("*",))).nodes
+    assert [node.bodies for node in nodes if node.node.type == "If"] == [(3, 3)]
+
+
+def test_the_paged_form_of_a_decoder(tmp_path: Path) -> None:
+    folder = models.write_package(models.tiny_decoder(layers=2), tmp_path / "p")
+    graft = ovgraft.load(target=folder)
+    Pipeline("paged-attention").run(graft)
+    plain_info = inspection.collect_model(models.tiny_decoder(layers=2), "m", EVERYTHING)
+    info = inspection.collect_model(graft.target.model, "m", EVERYTHING)
+    for layer, before in zip(info.layers, plain_info.layers, strict=True):
+        assert layer.details is not None
+        assert before.details is not None
+        assert abs(layer.details.bytes - before.details.bytes) < 1000
+        (attention,) = layer.details.attention
+        assert (attention.heads, attention.kv_heads, attention.head_size) == (4, 2, 8)
+        assert attention.states == (f"key_cache.{layer.index}", f"value_cache.{layer.index}")
