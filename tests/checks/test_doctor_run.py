@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ovgraft
 from ovgraft import ir
 from ovgraft.checks.doctor import RunOptions, diagnose
 from ovgraft.checks.doctor.causes import shifted_rows
+from ovgraft.checks.paged_runner import PagedRunner, Rows
 from ovgraft.checks.speculate import Acceptance, random_prompts
 from ovgraft.graft import Graft, Package
 from tests import agreeing, models
@@ -144,6 +147,18 @@ def test_a_per_row_draft_is_looked_at_only(tmp_path: Path) -> None:
     found = diagnose(graft, run=SHORT)
     assert found.good
     assert {found[name].answer.status for name in RAN} == {"not-applicable"}
+
+
+def test_a_per_row_form_that_gives_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = PagedRunner.step
+
+    def spoiled(runner: PagedRunner, batch: Sequence[Rows]) -> list[dict[str, NDArray[Any]]]:
+        return [{name: values * np.float32(np.nan) for name, values in found.items()} for found in step(runner, batch)]
+
+    monkeypatch.setattr(PagedRunner, "step", spoiled)
+    answer = diagnose(pair(tmp_path), run=SHORT)["per-row"].answer
+    assert answer.status == "fail"
+    assert "differ by nan" in answer.text
 
 
 def test_eagle3(zoo: Callable[[str], Path]) -> None:

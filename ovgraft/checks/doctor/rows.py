@@ -63,7 +63,8 @@ def per_row(graft: Graft, pair: PairFacts, device: str) -> Answer:
             if wanted.shape != got.shape:
                 return failed(f"{name} is {list(wanted.shape)} in one form and {list(got.shape)} in the other", _ADVICE)
             largest = max(largest, float(np.abs(wanted).max()))
-            distance = max(distance, float(np.abs(wanted - got).max()))
+            # Python's max would pass over NaN
+            distance = float(np.maximum(distance, np.abs(wanted - got).max()))
     numbers = {"max_abs": distance, "largest": largest, "limit": _LIMIT * max(1.0, largest)}
     if not distance <= _LIMIT * max(1.0, largest):
         return failed(f"the two forms differ by {distance:.3g} (numbers up to {largest:.3g})", _ADVICE, **numbers)
