@@ -74,7 +74,7 @@ def _classify(mask: MaskFunction) -> MaskFacts:
     window, problem = _window(mask)
     if problem is not None:
         return MaskFacts(causal=False, problem=problem)
-    slopes: tuple[float, ...] = ()
+    readings: list[tuple[float, ...]] = []
     for past, bias in zip(_PASTS, samples, strict=True):
         if not np.array_equal(np.isfinite(bias), _expected(past, _ROWS, window, bias.shape[0])):
             what = "rows see later rows" if _sees_later(past, bias) else "rows do not see all earlier rows"
@@ -82,7 +82,10 @@ def _classify(mask: MaskFunction) -> MaskFacts:
         found = _alibi(bias)
         if found is None:
             return MaskFacts(window=window, problem="the mask adds a bias that is not linear in the distance")
-        slopes = found
+        readings.append(found)
+    slopes = readings[0]
+    if any(len(other) != len(slopes) or not np.allclose(other, slopes, rtol=1e-3) for other in readings[1:]):
+        return MaskFacts(window=window, problem="the slope of the mask's bias changes with the length")
     if not mask.takes_token_types:
         return MaskFacts(window=window, alibi_slopes=slopes)
     return _with_token_types(mask, window, slopes)

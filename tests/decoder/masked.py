@@ -142,6 +142,12 @@ def alibi_by_distance(x: Lengths) -> ov.Node:
     return additive(x.causal, opset.multiply(distance, slopes()))
 
 
+def alibi_by_length(x: Lengths) -> ov.Node:
+    total = opset.add(opset.convert(x.past, "f32"), opset.constant(np.float32(1)))
+    key = opset.convert(opset.unsqueeze(x.key, number([0, 1])), "f32")
+    return additive(x.causal, opset.multiply(opset.divide(key, total), slopes()))
+
+
 def quadratic_bias(x: Lengths) -> ov.Node:
     distance = opset.convert(opset.unsqueeze(x.distance, number([0, 1])), "f32")
     return additive(x.causal, opset.multiply(opset.multiply(distance, distance), opset.constant(np.float32(-0.01))))
@@ -214,6 +220,6 @@ MASKS: dict[str, Mask] = {
     for mask in (
         *(causal, causal_bool, window_subtract, window_greater, window_from_positions, alibi_by_key),
         *(alibi_by_distance, quadratic_bias, runs_of_ones, runs_of_ones_in_a_window, all_ones_of_the_call),
-        *(bidirectional, prefix, chunked, strided, heads_differ, image_tokens),
+        *(bidirectional, prefix, chunked, strided, heads_differ, image_tokens, alibi_by_length),
     )
 }

@@ -47,6 +47,7 @@ def test_forms_of_masks(name: str, expected: MaskFacts) -> None:
         ("chunked", "chunked attention"),
         ("strided", "hides keys inside"),
         ("quadratic_bias", "not linear"),
+        ("alibi_by_length", "changes with the length"),
         ("all_ones_of_the_call", "other rows than runs of ones"),
         ("heads_differ", "each head other keys"),
         ("image_tokens", "the values of input_ids"),
