@@ -21,6 +21,7 @@ from ovgraft.errors import Reason, StructureError
 from ovgraft.ir.graph import Graph
 
 _CONTEXT, _ROWS = 40, 6
+_LONGEST_TRIED = 1 << 15  # context rows: the mask may hang on the FC of as many states
 _HEAD_LAYOUT = {"Reshape", "Broadcast", "Unsqueeze", "Transpose", "Convert"}
 
 
@@ -174,7 +175,7 @@ def _sees(mask: MaskFunction | None, kept: int) -> RowAttention | str:
     if mask is None:
         return "the attention has no mask input, or is causal by attribute"
     windows = [kept, *mask.integers] if kept else mask.integers
-    context = max([_CONTEXT, *(window + _ROWS for window in windows if window < 1 << 15)])
+    context = max([_CONTEXT, *(window + _ROWS for window in windows if window < _LONGEST_TRIED)])
     try:
         bias = mask.run(0, _ROWS, context=context)
     except RuntimeError as error:
@@ -195,6 +196,9 @@ def _sees(mask: MaskFunction | None, kept: int) -> RowAttention | str:
             if not bidirectional:
                 wanted = wanted & (distance >= 0)
             if np.array_equal(seen, wanted):
+                untried = [number for number in windows if number >= _LONGEST_TRIED]
+                if not window and untried:
+                    return f"the mask may have a window of {untried[0]}, too long to try"
                 return _with_cut(window, kept, bidirectional)
     return "the mask is none that a draft layer is known to have"
 
