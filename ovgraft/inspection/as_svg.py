@@ -41,7 +41,7 @@ _STYLE = """
 def picture_svg(picture: Picture) -> str:
     """The picture as one SVG document."""
     both = picture.target is not None and picture.draft is not None
-    lane = _LANE if picture.taps or picture.fc is not None else 40
+    lane = _LANE if picture.taps else 40
     left = _MARGIN * 2
     right = left + _WIDTH + lane + _MARGIN * 2 + _GAP if picture.target is not None else left
     heights = [_height(strip) for strip in (picture.target, picture.draft) if strip is not None]
@@ -67,7 +67,7 @@ def picture_svg(picture: Picture) -> str:
     draft_at: list[tuple[float, float]] = []
     fc_x = left + _WIDTH + 64
     if picture.target is not None:
-        inner = (_LANE if picture.taps and (picture.fc_in_target or not both) else 0) + _WIDTH
+        inner = (_LANE if picture.taps else 0) + _WIDTH
         target_at = _strip(root, picture.target, left, inner)
     if picture.draft is not None:
         draft_at = _strip(root, picture.draft, right, _WIDTH)
@@ -103,9 +103,13 @@ def _strip(root: Xml.Element, strip: Strip, x: int, width: int) -> list[tuple[fl
     for at, box in enumerate(strip.boxes):
         bottom = _box(root, box, x, y, _WIDTH, strip.bytes)
         places.append((y, bottom))
-        if at + 1 < len(strip.boxes):
+        if at + 1 < len(strip.boxes) and box.style != "fc":
             _line(root, [(x + _WIDTH / 2, bottom), (x + _WIDTH / 2, bottom + _GAP)], "flow", "arrow")
         y = bottom + _GAP
+    if strip.boxes[0].style == "fc" and len(places) > 2:  # joins the embedding in the layers
+        start, end = (sum(places[at]) / 2 for at in (0, 2))
+        side = x + _WIDTH
+        _line(root, [(side, start), (side + 8, start), (side + 8, end), (side, end)], "flow", "arrow")
     return places
 
 
@@ -135,7 +139,9 @@ def _taps(
     bus = x + 30
     heights = [target[max(tap, 0)][1] - 8 for tap in picture.taps]
     box = picture.fc or Box("other", "last_hidden_state", ("not there yet",) if not picture.exposed else ())
-    middle = draft[1][0] + 22 if draft else sum(heights) / len(heights)
+    middle = draft[picture.entry][0] + 22 if draft else sum(heights) / len(heights)
+    if draft and picture.entry == 0:
+        middle = max(middle, _MARGIN + _HEAD + _box_height(box) / 2 + 2 * _LINE)
     for y in heights:
         _line(root, [(x, y), (bus, y)], kind)
         Xml.SubElement(root, "circle", {"class": "dot", "cx": _n(x), "cy": _n(y), "r": "3.5"})
@@ -148,7 +154,10 @@ def _taps(
     _label(root, fc_x, middle - half - 10 - _LINE, words, "taptext", width)
     _label(root, fc_x, middle - half - 10, picture.tap_text, "taptext", width)
     if draft:
-        _line(root, [(fc_x + width, middle), (right, middle)], kind, "tap-arrow")
+        top, bottom = draft[picture.entry]
+        end = min(max(middle, top + 10), bottom - 10)
+        bend = right - _MARGIN - _GAP / 2
+        _line(root, [(fc_x + width, middle), (bend, middle), (bend, end), (right, end)], kind, "tap-arrow")
 
 
 def _shared(
@@ -163,8 +172,9 @@ def _shared(
     for at, box in enumerate(draft.boxes):
         if not box.from_target:
             continue
-        source = target[0] if at == 0 else target[-1]
-        start, end = (source[0] + 16, places[at][0] + 16) if at == 0 else (source[1] - 16, places[at][1] - 16)
+        first = at + 1 < len(draft.boxes)
+        source = target[0] if first else target[-1]
+        start, end = (source[0] + 16, places[at][0] + 16) if first else (source[1] - 16, places[at][1] - 16)
         bend = right - _MARGIN - _GAP / 2
         _line(root, [(x, start), (bend, start), (bend, end), (right, end)], "shared", "arrow")
         _label(root, x + 44, start - 5, "same weights", "dim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ovgraft.drafts.contract import Key, RtPath
@@ -66,8 +66,8 @@ class Picture:
         taps: Boxes of the target whose outputs the draft reads, in order; -1 is what enters the first box.
         tap_text: What is read, in words.
         exposed: The target has the output that carries them; else the draft merely asks for it.
-        fc: The projection of the joined states, wherever it is.
-        fc_in_target: Where it is.
+        fc: The projection of the joined states, where it works in the target; one in the draft is its first box.
+        entry: The box of the draft that takes the states.
         notes: What does not fit, or could not be drawn.
     """
 
@@ -77,7 +77,7 @@ class Picture:
     tap_text: str = ""
     exposed: bool = False
     fc: Box | None = None
-    fc_in_target: bool = False
+    entry: int = 0
     notes: tuple[str, ...] = field(default=())
 
 
@@ -108,16 +108,17 @@ def picture(inspection: Inspection, symbols: Symbols) -> Picture | None:
         taps = tuple(_box_of(target_strip.boxes, i) for i in known)
         if len(known) < len(after):
             notes.append(f"layers {_list(ids)} are not all among the {len(target[1].layers)} layers of the target")
-    fc, moved = _fc(target and target[1], draft and draft[1], symbols)
-    if draft:
-        draft_strip = _draft_strip(*draft, symbols)
     word = "inputs" if convention == "input" else "outputs"
     text = f"{word} of {_list(ids)}" if ids else ""
-    if draft_strip and not target and fc is not None:
-        reads = (f"reads the {word} of target layers {_list(ids)}",) if ids else ()
-        fc = replace(fc, lines=(fc.lines[0], *reads))
-        draft_strip, fc = replace(draft_strip, boxes=(fc, *draft_strip.boxes)), None
-    return Picture(target_strip, draft_strip, taps, text, exposed is not None, fc, moved, tuple(notes))
+    entry = 0
+    if draft:
+        said = f"reads the {word} of target layers {_list(ids)}" if ids and not target else ""
+        draft_strip = _draft_strip(*draft, said, symbols)
+        entry = next(i for i, box in enumerate(draft_strip.boxes) if box.style in ("fc", "attention"))
+        if not ids:
+            notes.append("which layers the draft reads is not said")
+    fc = _moved_fc(target[1], symbols) if target else None
+    return Picture(target_strip, draft_strip, taps, text, exposed is not None, fc, entry, tuple(notes))
 
 
 def _first(inspection: Inspection, kinds: Sequence[str]) -> tuple[PackageInfo, ModelInfo] | None:
@@ -142,9 +143,12 @@ def _target_strip(package: PackageInfo, model: ModelInfo, tapped: set[int], symb
     return _strip(package, model, boxes, symbols)
 
 
-def _draft_strip(package: PackageInfo, model: ModelInfo, symbols: Symbols) -> Strip:
+def _draft_strip(package: PackageInfo, model: ModelInfo, reads: str, symbols: Symbols) -> Strip:
     applied = _record(model, Key.APPLIED) or {}
     boxes = []
+    fc = next((fact.value for fact in model.draft if fact.name == "FC" and "->" in fact.value), "")
+    if fc:
+        boxes.append(Box("fc", "FC", (fc.replace("->", symbols.arrow), *([reads] if reads else []))))
     if model.embedding is not None:
         boxes.append(_table_box("embedding", model.embedding, symbols, from_target="embedding" in applied))
     else:
@@ -281,18 +285,15 @@ def _box_of(boxes: Sequence[Box], layer: int) -> int:
     return next((i for i, box in enumerate(boxes) if layer in box.layers), first - 1)
 
 
-def _fc(target: ModelInfo | None, draft: ModelInfo | None, symbols: Symbols) -> tuple[Box | None, bool]:
-    """The FC, and whether it works in the target."""
-    moved = _record(target, Key.MOVED_FC) if target else None
-    if moved:
-        weights = sum(part.bytes for part in target.parts if part.part == "outputs") if target else 0
-        widths = f"{moved.get('in_width', '?')} {symbols.arrow} {moved.get('out_width', '?')}"
-        lines = (widths, *([size(weights)] if weights else []), "moved into the target")
-        return Box("fc", "FC", lines, weights, from_target=True), True
-    said = next((fact.value for fact in draft.draft if fact.name == "FC"), "") if draft else ""
-    if "->" not in said:
-        return None, False
-    return Box("fc", "FC", (said.replace("->", symbols.arrow), "in the draft")), False
+def _moved_fc(target: ModelInfo, symbols: Symbols) -> Box | None:
+    """The FC that was moved into the target."""
+    moved = _record(target, Key.MOVED_FC)
+    if not moved:
+        return None
+    weights = sum(part.bytes for part in target.parts if part.part == "outputs")
+    widths = f"{moved.get('in_width', '?')} {symbols.arrow} {moved.get('out_width', '?')}"
+    lines = (widths, *([size(weights)] if weights else []), "moved into the target")
+    return Box("fc", "FC", lines, weights, from_target=True)
 
 
 def _wanted_layers(draft: ModelInfo) -> tuple[int, ...]:

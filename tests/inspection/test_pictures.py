@@ -222,3 +222,23 @@ def test_everything_of_the_zoo_can_be_drawn(zoo: Callable[[str], Path], name: st
     Xml.fromstring(picture_svg(scene))
     assert picture_dot(scene).count("{") == picture_dot(scene).count("}")
     parsed(render_html(found))
+
+
+def test_a_pair_before_its_graft(tmp_path: Path) -> None:
+    models.write_package(models.tiny_decoder(layers=4), tmp_path / "target")
+    models.write_package(models.tiny_dflash_draft(n=3, target_layer_ids=(0, 2, 3)), tmp_path / "draft")
+    found = picture(inspection.inspect(tmp_path, FULL), UNICODE)
+    assert found is not None
+    assert (found.exposed, found.fc, found.entry, found.notes) == (False, None, 0, ())
+    assert [titles(found)[tap] for tap in found.taps] == ["layer 0", "layer 2", "layer 3"]
+    assert "wanted, not exposed yet" in picture_svg(found)
+    assert "t1 -> d0 [style=dashed" in picture_dot(found)
+
+
+def test_a_draft_that_does_not_say_what_it_reads(tmp_path: Path) -> None:
+    models.write_package(models.tiny_decoder(layers=4), tmp_path / "target")
+    models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft")
+    found = picture(inspection.inspect(tmp_path, FULL), UNICODE)
+    assert found is not None
+    assert (found.taps, found.notes) == ((), ("which layers the draft reads is not said",))
+    assert "which layers the draft reads is not said" in picture_svg(found)
