@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from ovgraft.graft import Graft
 
-# EAGLE's own choice and GenAI's: an early, a middle and a late layer, of at least this many.
-EAGLE3_LEAST_LAYERS = 10
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExposeHiddenStates(Pass):
@@ -122,15 +119,16 @@ class ExposeHiddenStates(Pass):
             return draft.target_layer_ids, "draft metadata dflash/target_layer_ids"
         if draft.target_layer_ids is not None:
             return draft.target_layer_ids, "draft metadata hidden_layers_list"
-        if count < EAGLE3_LEAST_LAYERS:
+        default = drafts.eagle3_default_layers(count)
+        if default is None:
             raise PreconditionError(
                 "the Eagle-3 draft names no layers and the target is too shallow for the usual choice",
                 file=draft.file,
-                expected=f"{EAGLE3_LEAST_LAYERS} layers or more",
+                expected=f"{drafts.EAGLE3_LEAST_LAYERS} layers or more",
                 found=count,
                 hint="say layers=1,2,3",
             )
-        return (2, count // 2, count - 3), "Eagle-3 default 2, N/2, N-3"
+        return default, "Eagle-3 default 2, N/2, N-3"
 
     def _is_exposed(self, graft: Graft, record: dict[str, Any], states: list[ov.Output]) -> bool:
         """Whether the output is there and is the one wanted."""

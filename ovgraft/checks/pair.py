@@ -28,7 +28,6 @@ Array = NDArray[Any]
 Convention = Literal["output", "input"]
 
 _TAP = "ovgraft/check/state_{}"
-_EAGLE3_LEAST_LAYERS = 10
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,10 @@ def find_taps(grafts: Sequence[Graft]) -> Taps:
     draft = drafts.read_draft(grafts[0].package("draft"))
     if draft.target_layer_ids is not None:
         return Taps(draft.target_layer_ids)
-    count = len(decoder.read_decoder(grafts[0].target.model).layers)
-    if count < _EAGLE3_LEAST_LAYERS:
+    layers = drafts.eagle3_default_layers(len(decoder.read_decoder(grafts[0].target.model).layers))
+    if layers is None:
         raise MismatchError("nothing tells which layers the draft reads", file=draft.file)
-    return Taps((2, count // 2, count - 3))
+    return Taps(layers)
 
 
 class Pair:

@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from ovgraft.drafts.building.draft import build_draft
     from ovgraft.drafts.building.finite import check_finite
     from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
-    from ovgraft.drafts.draft_ir import DraftIr, find_input, find_result, read_draft
+    from ovgraft.drafts.draft_ir import (
+        EAGLE3_LEAST_LAYERS,
+        DraftIr,
+        eagle3_default_layers,
+        find_input,
+        find_result,
+        read_draft,
+    )
     from ovgraft.drafts.fc import HiddenStateFc, find_fc
     from ovgraft.drafts.grafting import (
         NameSpace,
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from ovgraft.drafts.weight_source import StoredTensor, WeightSource, open_weights
 
 __all__ = [
+    "EAGLE3_LEAST_LAYERS",
     "Checkpoint",
     "DraftIr",
     "DraftSpec",
@@ -54,6 +62,7 @@ __all__ = [
     "check_vocabulary",
     "compare_table",
     "drop_name",
+    "eagle3_default_layers",
     "ensure_weight",
     "find_fc",
     "find_input",
@@ -83,7 +92,14 @@ __getattr__, __dir__ = attach(
         "building.draft": ("build_draft",),
         "building.finite": ("check_finite",),
         "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
-        "draft_ir": ("DraftIr", "find_input", "find_result", "read_draft"),
+        "draft_ir": (
+            "EAGLE3_LEAST_LAYERS",
+            "DraftIr",
+            "eagle3_default_layers",
+            "find_input",
+            "find_result",
+            "read_draft",
+        ),
         "fc": ("HiddenStateFc", "find_fc"),
         "grafting": (
             "NameSpace",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Family = Literal["dflash", "eagle3"]
 
+EAGLE3_LEAST_LAYERS = 10
+"""Below that OpenVINO GenAI has no default for the layers an Eagle-3 draft reads."""
+
 
 @dataclass(frozen=True)
 class DraftIr:
@@ -124,6 +127,18 @@ def read_draft(package: Package) -> DraftIr:
         moved_fc=moved_fc,
         applied=read_record(model, Key.APPLIED, file),
     )
+
+
+def eagle3_default_layers(count: int) -> tuple[int, ...] | None:
+    """EAGLE's own choice and GenAI's for a draft that names no layers: an early, a middle and a late one.
+
+    Args:
+        count: N, layers of the target.
+
+    Returns:
+        2, N/2, N-3; None below :data:`EAGLE3_LEAST_LAYERS`.
+    """
+    return (2, count // 2, count - 3) if count >= EAGLE3_LEAST_LAYERS else None
 
 
 def find_input(model: ov.Model, name: str) -> ov.Node | None:

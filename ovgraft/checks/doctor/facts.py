@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-EAGLE3_LEAST_LAYERS = 10
-"""Below that OpenVINO GenAI has no default for the layers an Eagle-3 draft reads."""
-
 
 @dataclass(frozen=True)
 class TargetFacts:
@@ -118,8 +115,7 @@ class PairFacts:
         """Output-of-layer ids the draft reads, with the default of Eagle-3 drafts that name none."""
         if self.draft.layer_ids is not None or self.draft.family != "eagle3":
             return self.draft.layer_ids
-        count = len(self.structure.layers)
-        return (2, count // 2, count - 3) if count >= EAGLE3_LEAST_LAYERS else None
+        return drafts.eagle3_default_layers(len(self.structure.layers))
 
 
 def read_pair(graft: Graft) -> PairFacts:

@@ -7,7 +7,7 @@ from collections import Counter
 import openvino as ov
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.doctor.facts import EAGLE3_LEAST_LAYERS, PairFacts
+from ovgraft.checks.doctor.facts import PairFacts
 from ovgraft.checks.doctor.result import Answer, failed, from_error, not_applicable, passed, warned
 from ovgraft.decoder.annotation import parse_annotation
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Key, Port
@@ -24,7 +24,9 @@ def layer_ids(pair: PairFacts) -> Answer:
     if ids is None:
         if draft.family == "eagle3":
             text = f"the Eagle-3 draft names no layers, and a target of {count} layers has no default"
-            advice = f"say which: expose-hidden-states{{layers=...}}; the default needs {EAGLE3_LEAST_LAYERS} layers"
+            advice = (
+                f"say which: expose-hidden-states{{layers=...}}; the default needs {drafts.EAGLE3_LEAST_LAYERS} layers"
+            )
             return failed(text, advice, **numbers)
         return failed("the draft does not say which target layers it reads; ids are never guessed", _NEVER_GUESS)
     convention = ""
