@@ -152,19 +152,29 @@ def check_output(request: Request) -> None:
     """Refuse the usual mistakes before the work is done; saving checks everything.
 
     Raises:
-        ModelFileError: OUT exists, is the input, or has no folder to lie in.
+        ModelFileError: OUT exists, is the input, or has no folder to lie in; the report would replace an input file.
     """
     for file in (request.output, request.report):
         if file is not None and not file.absolute().parent.is_dir():
             raise ModelFileError(f"no such folder: {file.absolute().parent}", file=file)
-    output = request.output
+    output, report = request.output, request.report
+    sources = [source for source in (request.model, request.target, request.draft) if source and source.exists()]
+    if report is not None and any(_belongs(report, source) for source in sources):
+        raise ModelFileError(f"the report would replace {report}, a file of the input", hint="name another file")
     if output is None or request.dry_run or not output.exists():
         return
-    sources = (request.model, request.target, request.draft)
-    if any(source is not None and source.exists() and output.samefile(source) for source in sources):
+    if any(output.samefile(source) for source in sources):
         raise ModelFileError(f"{output} is the input", file=output, hint="say --in-place to replace it")
     if not request.force and not (output.is_dir() and not any(output.iterdir())):
         raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")
+
+
+def _belongs(file: Path, source: Path) -> bool:
+    """Whether a file that is there lies in an input folder, or is one of the two of an .xml."""
+    file, source = file.resolve(), source.resolve()
+    if source.is_dir():
+        return file.exists() and file.is_relative_to(source)
+    return file in (source, source.with_suffix(".bin"))
 
 
 def open_models(request: Request) -> Graft:

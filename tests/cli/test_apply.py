@@ -208,6 +208,21 @@ def test_places_that_are_refused(run: Run, target: Path, draft: Path, tmp_path: 
     assert run(*pair, draft, "--force").code == 3
 
 
+def test_a_report_replaces_no_file_of_the_input(run: Run, target: Path, tmp_path: Path) -> None:
+    before = tree(target)
+    xml = target / "openvino_model.xml"
+    for source, report in (
+        (target, target / "config.json"),
+        (target, xml.with_suffix(".bin")),
+        (xml, xml),
+        (xml, xml.with_suffix(".bin")),
+    ):
+        outcome = run("apply", source, "-p", ANNOTATE, "--dry-run", "--report", report)
+        assert outcome.code == 3
+        assert "a file of the input" in outcome.err
+    assert tree(target) == before
+
+
 def test_missing_and_damaged_inputs_are_3(run: Run, target: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run("apply", tmp_path / "none", "-p", ANNOTATE, "-o", out).code == 3
