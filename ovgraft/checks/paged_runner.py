@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
+from ovgraft.checks.ports import by_name
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import PreconditionError
 
@@ -229,14 +230,14 @@ class PagedRunner:
     def _split(self, begins: Array, sampled: Array) -> list[dict[str, Array]]:
         """Outputs by entry; those behind the gather of sampled rows have their own bounds."""
         found: list[dict[str, Array]] = [{} for _ in begins[1:]]
-        for port in self.compiled.outputs:
+        for name, port in by_name(self.compiled.outputs).items():
             values = self._request.get_tensor(port).data
             bounds = next((b for b in (begins, sampled) if values.ndim and values.shape[0] == b[-1]), None)
             if bounds is None:
                 continue
             values = (values[:, 0] if values.ndim > 2 and values.shape[1] == 1 else values).copy()
             for outputs, (begin, end) in zip(found, itertools.pairwise(bounds), strict=True):
-                outputs[port.get_any_name()] = values[begin:end]
+                outputs[name] = values[begin:end]
         return found
 
 

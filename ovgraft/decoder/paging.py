@@ -84,6 +84,9 @@ def _about_ports(graph: Graph) -> list[Reason]:
         have = ", ".join(sorted(names)) or "none"
         reasons.append(Reason("no-token-input", f"no input is called input_ids or inputs_embeds (inputs: {have})"))
     for port in graph.model.inputs:
+        if not port.get_names():
+            ref = graph.ref(graph.index(port.get_node()))
+            reasons.append(Reason("nameless-input", "an input has no tensor name: no host could feed it", (ref,)))
         rank = port.get_partial_shape().rank
         if Port.POSITION_IDS in port.get_names() and (rank.is_dynamic or rank.get_length() not in (2, 3)):
             shape = port.get_partial_shape()

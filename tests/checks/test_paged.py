@@ -44,6 +44,13 @@ def test_grafts_of_two_forms(tmp_path: Path, swap: bool) -> None:
     assert found.comparisons[0].calls == ("whole", "chunks of 7", "one by one")
 
 
+def test_an_output_without_a_name(tmp_path: Path) -> None:
+    model = paged_model(tmp_path)
+    model.output("logits").get_tensor().set_names(set())
+    (outputs,) = PagedRunner(model, support.PARITY).step([Rows("a", tokens(1, 2))])
+    assert [values.shape[0] for values in outputs.values()] == [2]
+
+
 def test_block_size_is_read_from_the_compiled_model(tmp_path: Path) -> None:
     model = paged_model(tmp_path / "target")
     for precision in ("f32", "f16", "u8"):

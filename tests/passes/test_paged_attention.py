@@ -211,6 +211,12 @@ def test_token_input_of_another_name(tmp_path: Path) -> None:
     assert "no-token-input" in refusal(graft_of(model, tmp_path))
 
 
+def test_an_input_without_a_name(tmp_path: Path) -> None:
+    model = models.tiny_decoder(layers=1)
+    model.input("position_ids").set_names(set())
+    assert "nameless-input" in refusal(graft_of(model, tmp_path))
+
+
 def test_friendly_names_follow_tensor_names(tmp_path: Path) -> None:
     model = models.tiny_decoder(layers=1)
     stateful = model.clone()
