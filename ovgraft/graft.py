@@ -69,7 +69,7 @@ class Package:
         others = sorted(
             xml.stem
             for xml in self.path.glob("*.xml")
-            if xml.stem != FileName.MARKOV_HEAD and not xml.stem.startswith(_NEVER_MAIN)
+            if xml.is_file() and xml.stem != FileName.MARKOV_HEAD and not xml.stem.startswith(_NEVER_MAIN)
         )
         names = known or others
         if len(names) > 1:
@@ -156,7 +156,7 @@ class Package:
             return {}
         try:
             data = json.loads(file.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelFileError("config.json is not valid JSON", file=file) from error
         if not isinstance(data, dict):
             raise ModelFileError("config.json is not a JSON object", file=file)

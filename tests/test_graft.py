@@ -138,6 +138,11 @@ def test_nothing_to_load(root: Path, make: Callable[[Path], Path], words: str) -
     assert words in str(error(lambda: Package(make(root))))
 
 
+def test_a_folder_called_as_a_model_is_none(root: Path) -> None:
+    (root / "empty" / "openvino_model.xml").mkdir(parents=True)
+    assert "there is no OpenVINO model in the folder empty" in str(error(lambda: Package(root / "empty")))
+
+
 def test_several_to_choose_from(root: Path) -> None:
     shutil.copy(root / "target" / "openvino_model.xml", root / "vlm" / "openvino_model.xml")
     found = error(lambda: Package(root / "vlm"))
@@ -153,7 +158,7 @@ def test_a_damaged_member_is_named_when_it_is_read(root: Path) -> None:
     assert "openvino_model.xml has no openvino_model.bin beside it" in str(error(lambda: package.model))
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "\xff"])
+@pytest.mark.parametrize("text", ["{", "[1]", "\xff", "[" * 100_000])
 def test_a_config_that_is_no_object(root: Path, text: str) -> None:
     (root / "target" / "config.json").write_text(text, encoding="latin-1")
     assert "config.json is not" in str(error(lambda: Package(root / "target").config))

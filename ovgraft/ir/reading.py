@@ -14,6 +14,7 @@ from ovgraft.ir.files import file_digest
 from ovgraft.ir.head_sizes import restore_head_sizes
 from ovgraft.ir.rtinfo import get_text
 
+_UNKNOWN_OP = re.compile(r"Cannot create (\S+) layer .* from unsupported opset")
 _EXTENT = re.compile(rb' offset="(\d+)" size="(\d+)"')
 
 
@@ -57,6 +58,12 @@ def read_model(path: str | Path) -> ov.Model:
     try:
         model = core().read_model(path)
     except RuntimeError as error:
+        if unknown := _UNKNOWN_OP.search(str(error)):
+            raise ModelFileError(
+                f"{path.name} has an op that OpenVINO does not know, {unknown[1]}",
+                file=path,
+                hint="IRs with ops of an extension, tokenizers among them, are not read",
+            ) from error
         raise ModelFileError(f"OpenVINO cannot read {path.name}: it is damaged or not an IR", file=path) from error
     if extended:
         restore_head_sizes(model)
@@ -95,14 +102,14 @@ def _read_text(path: Path) -> bytes:
         raise ModelFileError(f"{path.name} is no .xml; an OpenVINO IR is named by its .xml file", file=path)
     if path.is_dir():
         raise ModelFileError(f"{path} is a folder, not an .xml file", file=path)
+    if path.exists() and not path.is_file():  # reading a pipe would wait forever
+        raise ModelFileError(f"{path.name} is no regular file", file=path)
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise ModelFileError(f"no such file: {path}", file=path) from error
     except OSError as error:
-        raise ModelFileError(
-            f"{path.name} cannot be read: {(error.strerror or str(error)).lower()}", file=path
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 def _bin_size(path: Path, described: int) -> int:
@@ -114,6 +121,10 @@ def _bin_size(path: Path, described: int) -> int:
         raise ModelFileError(
             f"{path.name} has no {weights.name} beside it", file=path, expected=f"{described} bytes of weights"
         )
+    try:
+        weights.open("rb").close()  # OpenVINO would call an xml damaged whose .bin may not be read
+    except OSError as error:
+        raise _unreadable(weights, error) from error
     size = weights.stat().st_size
     if size < described:
         raise ModelFileError(
@@ -125,6 +136,10 @@ def _bin_size(path: Path, described: int) -> int:
     if size > described:
         raise _foreign_weights(path, str(described), size)
     return size
+
+
+def _unreadable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"{path.name} cannot be read: {(error.strerror or str(error)).lower()}", file=path)
 
 
 def _foreign_weights(path: Path, expected: str, found: int) -> ModelFileError:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import openvino as ov
@@ -111,6 +114,31 @@ def test_a_cut_xml(xml: Path, where: Callable[[bytes], int]) -> None:
 def test_no_ir(xml: Path, text: bytes) -> None:
     xml.write_bytes(text)
     assert "is not an OpenVINO IR" in str(error(xml))
+
+
+def test_an_op_of_an_extension_is_named(xml: Path) -> None:
+    text = xml.read_bytes()
+    xml.write_bytes(text.replace(b'type="MatMul" version="opset1"', b'type="Stitch" version="extension"', 1))
+    found = error(xml)
+    assert "has an op that OpenVINO does not know, Stitch" in str(found)
+    assert isinstance(found.__cause__, RuntimeError)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.xml")
+    assert "pipe.xml is no regular file" in str(error(tmp_path / "pipe.xml"))
+
+
+def test_weights_that_may_not_be_read(xml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    def refuse_weights(path: Path, mode: str = "r", *rest: Any, **more: Any) -> IO[Any]:
+        if path.suffix == ".bin":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, mode, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", refuse_weights)
+    assert "model.bin cannot be read: permission denied" in str(error(xml))
 
 
 def test_a_hole_in_the_xml(xml: Path) -> None:
