@@ -97,7 +97,7 @@ def obsolete(place: Place) -> list[Path]:
     """Files that an earlier graft wrote here by its own record and this one does not."""
     try:
         names = json.loads((place.folder / GRAFT_FILE).read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     if not isinstance(names, list):
         return []

@@ -61,7 +61,7 @@ def parse_annotation(text: str) -> dict[int, tuple[str, int]]:
     """
     try:
         data = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _malformed(f"not valid JSON ({error})", found=_shortened(text)) from None
     if not isinstance(data, dict) or not isinstance(data.get("layers"), dict):
         raise _malformed("no object 'layers' in it", found=_shortened(text))

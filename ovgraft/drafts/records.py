@@ -25,7 +25,7 @@ def read_record(model: ov.Model, key: RtPath, file: Path | None = None) -> dict[
         return None
     try:
         record = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
         raise PreconditionError(

@@ -114,7 +114,7 @@ def _record(name: str, text: str) -> list[tuple[str, str]]:
     """A JSON record in words, as name and value; any other text as it is."""
     try:
         record = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
         return [(name, text)]

@@ -133,7 +133,7 @@ def _record(file: Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file.name} is not valid JSON", file=file) from error
     if not isinstance(record, Mapping):
         raise ModelFileError(f"{file.name} is not a JSON object", file=file)

@@ -305,7 +305,7 @@ def _record(model: ModelInfo, key: RtPath) -> dict[str, Any] | None:
     """A JSON record of ours in the metadata; anybody may have written there, so anything else is none."""
     try:
         record = json.loads(model.rt_info.get("/".join(key), ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

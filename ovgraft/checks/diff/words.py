@@ -175,7 +175,7 @@ def _annotated(metadata: Metadata) -> Iterator[str]:
 def _layer_count(text: str | None) -> str:
     try:
         layers = json.loads(text or "")["layers"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return f": {len(layers)} layers"
 
