@@ -57,6 +57,8 @@ class GatherSampledRows(Pass):
         Raises:
             PostconditionError: It is not.
         """
-        parameter = drafts.find_input(graft.package(self.model).model, Port.SAMPLED_TOKENS_INDICES)
-        if parameter is None or not parameter.output(0).get_target_inputs():
+        model = graft.package(self.model).model
+        gather = decoder.read_lm_head(model).matmul.input_value(0).get_node()
+        indices = gather.input_value(1) if gather.get_type_name() == "Gather" else None
+        if indices is None or Port.SAMPLED_TOKENS_INDICES not in indices.get_names():
             raise PostconditionError(f"{Port.SAMPLED_TOKENS_INDICES} does not reach the output layer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ovgraft import drafts, ir
+from ovgraft import decoder, drafts, ir
 from ovgraft.drafts.contract import Key, Port
 from ovgraft.errors import PostconditionError, PreconditionError, Reason, StructureError
 from ovgraft.passbase import Context, Pass
@@ -66,9 +66,9 @@ class PerRowDraft(Pass):
         if not any(Port.TOKEN_TYPE_IDS in port.get_names() for port in model.inputs):
             raise PostconditionError("the draft has no input token_type_ids")
         graph = ir.Graph(model)
-        left = [i for i in graph.find("VariadicSplit") if graph.nodes[i].get_output_size() == 2]
+        left = [reason for reason in decoder.readiness(graph) if reason.code == "unmatched-state"]
         if left:
-            raise PostconditionError("context and block rows are still split", node=graph.ref(left[0]))
+            raise PostconditionError("context and block rows are still apart", reasons=tuple(left))
 
 
 def _refuse_narrow_windows(graph: ir.Graph, exported: drafts.ExportedDraft, block_size: int | None) -> None:

@@ -110,7 +110,8 @@ def comparison_lines(found: Verification) -> list[Block]:
     for comparison in found.comparisons:
         blocks += _left_out(comparison)
     blocks += [Line((Cell(note, "dim"),), indent=2) for note in found.notes]
-    text = "same within limits" if found.same else "not the same"
+    same = "same within limits, as far as compared" if found.notes else "same within limits"
+    text = same if found.same else "not the same"
     return [*blocks, _verdict(text, found.same, found.comparisons[0])]
 
 

@@ -28,7 +28,7 @@ def fuse(match: Decomposed) -> ov.Node:
     element_type = query.get_element_type()
     inputs = [query, _as_type(key, element_type), _as_type(value, element_type), _mask(match, element_type)]
     scale = opset.constant(np.array(match.scale, np.float32), element_type)
-    node = opset.scaled_dot_product_attention(*inputs, opset.convert(scale, element_type), causal=False)
+    node = opset.scaled_dot_product_attention(*inputs, scale, causal=False)
     output = _back(node.output(0), match, rank)
     if output.get_element_type() != match.output.get_element_type():
         output = opset.convert(output, match.output.get_element_type()).output(0)
@@ -128,7 +128,7 @@ def _mask(match: Decomposed, element_type: ov.Type) -> ov.Output:
     rank = total.get_partial_shape().rank.get_length()
     if rank == 5:
         return opset.squeeze(total, _int(1)).output(0)
-    if rank == 3:
+    if rank == 3 and match.query.get_partial_shape().rank.get_length() == 3:
         return _unmerged(total)
     while rank < 4:
         total, rank = opset.unsqueeze(total, _int(0)).output(0), rank + 1

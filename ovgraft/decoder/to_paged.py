@@ -227,9 +227,12 @@ def differences(facts: AttentionFacts, node: ov.Node) -> list[str]:
         found.append("token_type_ids is " + ("not connected" if mask.token_types else "connected, the mask ignores it"))
     if facts.sinks != paged.sinks:
         found.append("attention sinks were " + ("dropped" if facts.sinks else "added"))
-    scale = float(fold(node.input_value(PagedInput.SCALE)).item()) if facts.scale is not None else None
-    if scale is not None and not np.isclose(scale, facts.scale or 0.0, rtol=1e-3):
-        found.append(f"scale {facts.scale:g} became {scale:g}")
+    if facts.scale is None:
+        found.append("the scale on the scores is not a constant")
+    else:
+        scale = float(fold(node.input_value(PagedInput.SCALE)).item())
+        if not np.isclose(scale, facts.scale, rtol=1e-3):
+            found.append(f"scale {facts.scale:g} became {scale:g}")
     return found
 
 
@@ -265,7 +268,9 @@ def name_new_nodes(model: ov.Model, before: Graph) -> None:
         kind = node.get_type_name()
         if kind == PAGED_ATTENTION:
             node.set_friendly_name(f"paged_attention.{counts[kind]}")
-        elif node.get_friendly_name() not in known and kind not in ("Parameter", "Result"):
+        elif kind in ("Parameter", "Result"):
+            continue
+        elif node.get_friendly_name() not in known or node.get_friendly_name() == node.get_name():
             node.set_friendly_name(f"paged/{kind}.{counts[kind]}")
         else:
             continue

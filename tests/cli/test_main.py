@@ -114,7 +114,7 @@ def test_global_options_stand_on_either_side(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_exception_nobody_planned_is_5_and_says_how_to_see_more(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def boom(path: Path) -> None:
+    def boom(path: Path, *_: object) -> None:
         raise KeyError("[bold]x")
 
     monkeypatch.setattr("ovgraft.inspection.packages.inspect", boom)
@@ -129,7 +129,7 @@ def test_an_exception_nobody_planned_is_5_and_says_how_to_see_more(run: Run, mon
 
 
 def test_ctrl_c_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(path: Path) -> None:
+    def interrupt(path: Path, *_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ovgraft.inspection.packages.inspect", interrupt)
@@ -139,7 +139,7 @@ def test_ctrl_c_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_system_says_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
+    def full(path: Path, *_: object) -> None:
         raise OSError(28, "No space left on device", "out/model.bin")
 
     monkeypatch.setattr("ovgraft.inspection.packages.inspect", full)
