@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ovgraft import drafts, ir
 from ovgraft.checks.feeds import Call, FeedMaker
+from ovgraft.checks.head_walk import HeadWalk, Walk
 from ovgraft.checks.pair import Pair, Taps
 from ovgraft.checks.ports import by_name
 from ovgraft.checks.run import Runner
@@ -85,13 +86,14 @@ class Speculator:
         graft: Target and draft, grafted or not; neither is changed.
         taps: States the draft reads, used when the target exposes none.
         candidates: Tokens proposed per window; Eagle-3 drafts propose one.
+        walk: What the draft's Markov head does to its rows; ``none`` leaves it out, as for a draft without one.
         **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
 
     Raises:
         MismatchError: The pair is of a form that is not run here, or does not compile.
     """
 
-    def __init__(self, graft: Graft, taps: Taps, candidates: int, **compile: Any) -> None:
+    def __init__(self, graft: Graft, taps: Taps, candidates: int, *, walk: Walk = "none", **compile: Any) -> None:
         problem = unmeasurable(graft, taps.layers)
         if problem is not None:
             raise MismatchError(problem, file=graft.package("draft").path)
@@ -101,6 +103,12 @@ class Speculator:
         self.candidates = candidates if self._is_block else 1
         self._pair = Pair(graft, taps, (Port.DRAFT_TOKEN_IDS,), "the pair", **compile)
         self._feeds = FeedMaker([graft.target.model])
+        self._head: HeadWalk | None = None
+        if walk != "none":
+            head = graft.package("draft").get(FileName.MARKOV_HEAD)
+            if head is None:
+                raise MismatchError("the draft has no Markov head to walk with", file=graft.package("draft").path)
+            self._head = HeadWalk(head, walk, facts.d2t, **compile)
         self._embedding: Runner | None = None
         if Port.INPUT_IDS not in self._feeds.ports:
             model = graft.target.get(FileName.TEXT_EMBEDDINGS)
@@ -159,8 +167,13 @@ class Speculator:
         return outputs[Port.LOGITS].reshape(-1, outputs[Port.LOGITS].shape[-1]), states
 
     def _propose(self, tokens: Array, states: Array, known: int, anchor: int) -> Array:
-        picks = self._draft(tokens, states, known, anchor)[Port.DRAFT_TOKEN_IDS]
-        return picks.reshape(-1)[-self.candidates :]
+        outputs = self._draft(tokens, states, known, anchor)
+        if self._head is not None:
+            hidden = outputs.get(Port.LAST_HIDDEN_STATE)
+            return self._head.tokens(
+                outputs[Port.LOGITS][0], None if hidden is None else hidden[0], int(tokens[anchor])
+            )
+        return outputs[Port.DRAFT_TOKEN_IDS].reshape(-1)[-self.candidates :]
 
     def _draft(self, tokens: Array, states: Array, known: int, anchor: int) -> dict[str, Array]:
         """One draft call at an anchor: states of the rows since ``known``, then what the draft decides about."""
