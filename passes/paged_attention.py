@@ -52,6 +52,7 @@ class PagedAttention(Pass):
         converted = decoder.convert_to_paged(clone, self._native_options())
         reasons = self._repair(converted, facts, ctx)
         reasons += decoder.position_problems(converted.model)
+        reasons += decoder.output_problems(source, converted.model)
         if reasons:
             raise StructureError(f"the paged {self.model} would compute something else", reasons=tuple(reasons))
         ir.keep_head_sizes(converted.attention)

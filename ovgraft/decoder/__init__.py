@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         differences,
         match_port_names,
         name_new_nodes,
+        output_problems,
         position_problems,
         repair,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "match_port_names",
     "name_new_nodes",
     "numbers_in_names",
+    "output_problems",
     "parse_annotation",
     "position_problems",
     "read_attention",
@@ -141,6 +143,7 @@ __getattr__, __dir__ = attach(
             "differences",
             "match_port_names",
             "name_new_nodes",
+            "output_problems",
             "position_problems",
             "repair",
         ),

@@ -260,6 +260,31 @@ def position_problems(model: ov.Model) -> list[Reason]:
     return [Reason("positions-not-read", text, others)]
 
 
+def output_problems(before: ov.Model, after: ov.Model) -> list[Reason]:
+    """Outputs that come out in another layout: rows are the first axis now, and not every value survives that.
+
+    ``[B, S, ...]`` becomes ``[tokens, 1, ...]``; any other change means that the output mixed rows and batch.
+    """
+    reasons = []
+    for old, new in zip(before.outputs, after.outputs, strict=False):
+        shapes = old.get_partial_shape(), new.get_partial_shape()
+        if _same_layout(*shapes):
+            continue
+        name = next(iter(sorted(old.get_names())), "(no name)")
+        text = f"output {name} is {shapes[0]} before and {shapes[1]} in the paged form"
+        reasons.append(Reason("output-layout", text, (node_ref(old.get_node()),)))
+    return reasons
+
+
+def _same_layout(old: ov.PartialShape, new: ov.PartialShape) -> bool:
+    if old.is_static:
+        return bool(old == new)  # a table, such as d2t
+    if old.rank.is_dynamic or new.rank.is_dynamic or len(old) != len(new) or len(old) < 2:
+        return False
+    batch_and_rows = all(dim.is_dynamic or dim.get_length() == 1 for dim in list(old)[:2])
+    return batch_and_rows and all(a.compatible(b) for a, b in zip(list(old)[2:], list(new)[2:], strict=True))
+
+
 def name_new_nodes(model: ov.Model, before: Graph) -> None:
     """Name what the transformation made by place, not by its process counter, so that equal inputs give equal files."""
     known = set(before.names)

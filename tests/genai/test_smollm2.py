@@ -59,7 +59,7 @@ def annotated(sample: dict[str, Any], converted: Path, tmp_path_factory: pytest.
 def answers(target: Path, draft: Path | None = None) -> runtime.Outcome:
     """What a pair says to the prompts."""
     pipe = runtime.pipeline(target, draft)
-    return runtime.generate(pipe, PROMPTS, 48, assistant_tokens=draft and 4, ignore_eos=False)
+    return runtime.generate(pipe, PROMPTS, 48, assistant_tokens=4 if draft else None, ignore_eos=False)
 
 
 @pytest.fixture(scope="module")

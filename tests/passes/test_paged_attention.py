@@ -205,6 +205,16 @@ def test_mask_that_is_an_output_too(tmp_path: Path) -> None:
     assert "extra-consumer" in refusal(graft_of(model, tmp_path))
 
 
+def test_output_that_changes_its_layout(tmp_path: Path) -> None:
+    """Keys as an output: heads are the second axis, and tokens become the batch."""
+    model = models.tiny_decoder(layers=1)
+    (attention,) = [node for node in model.get_ops() if node.get_type_name() == "ScaledDotProductAttention"]
+    heads_first = opset.squeeze(attention.input_value(0), opset.constant(np.array([0], np.int64)))
+    model.add_results([ir.make_result(heads_first.output(0), "queries")])
+    model.validate_nodes_and_infer_types()
+    assert refusal(graft_of(model, tmp_path)) == ["output-layout"]
+
+
 def test_token_input_of_another_name(tmp_path: Path) -> None:
     model = models.tiny_decoder(layers=1)
     model.input("input_ids").set_names({"tokens"})
