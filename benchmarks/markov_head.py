@@ -26,7 +26,7 @@ from ovgraft.drafts import markov
 from ovgraft.drafts.checkpoint import read_checkpoint
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.spec import HeadType
-from ovgraft.ir import files, opset
+from ovgraft.ir import copying, files, opset
 from ovgraft.ir.save import write_model
 from tests.drafts import checkpoints
 
@@ -127,7 +127,7 @@ def _against_copy(save: Call, source: Path, out: Path, *, sync: bool) -> list[li
     weights = source / "model.safetensors"
 
     def copy() -> None:
-        files.copy_file(weights, out / "copy")
+        copying.copy_file(weights, out / "copy")
         if sync:
             files.sync(out / "copy")
 
