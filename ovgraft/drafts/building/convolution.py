@@ -83,7 +83,7 @@ class DynamicConvolution:
         self._scope, self._name, self._rows = scope, name, rows
         self._taps, self._group = backbone.convolution.kernel_size, backbone.convolution.group_size
         self._groups = backbone.hidden_size // self._group
-        product = opset.matmul(normed, scope.weight(f"{name}.kernel_projection.weight"), False, True)
+        product = opset.matmul(normed, scope.matrix(f"{name}.kernel_projection.weight"), False, True)
         pattern = ints(0, 0, 2 * self._taps, self._groups)
         self._kernels = opset.reshape(product, pattern, special_zero=True).output(0)
         self._base = scope.weight(f"{name}.base_kernel")

@@ -159,7 +159,7 @@ def _embed(scope: Scope, spec: DraftSpec, ports: _Ports) -> ov.Output:
     """Block rows as the first layer takes them."""
     if not spec.own_embedding:
         return ports.tokens.output(0)
-    table = scope.weight(EMBEDDING)
+    table = scope.matrix(EMBEDDING)
     rows = scope.name(opset.gather(table, ports.tokens, scalar(0)), "embed_tokens/Gather")
     if spec.own_mask_embedding:
         is_mask = opset.unsqueeze(opset.equal(ports.tokens, scalar(spec.mask_token_id)), ints(2))
@@ -223,7 +223,7 @@ def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output) -> list[ov.N
     spec = checkpoint.spec
     if not spec.own_lm_head:
         return [make_result(rows, Port.LAST_HIDDEN_STATE)]
-    logits = opset.matmul(rows, scope.weight(LM_HEAD), False, True)
+    logits = opset.matmul(rows, scope.matrix(LM_HEAD), False, True)
     if spec.output_multiplier != 1.0:
         logits = opset.multiply(logits, scope.number(spec.output_multiplier))
     cap = spec.final_logit_softcapping

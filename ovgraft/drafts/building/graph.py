@@ -8,6 +8,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from ovgraft.drafts.building.decompression import widen
 from ovgraft.drafts.markov.constants import weight
 from ovgraft.drafts.weight_source import WeightSource
 from ovgraft.ir import opset
@@ -34,8 +35,15 @@ class Scope:
         self._weights = weights
 
     def weight(self, name: str) -> ov.Output:
-        """A tensor as f32, in the file's own type and memory until it is computed with."""
+        """A tensor as f32, in the file's own type and memory until a model is compiled."""
         return weight(self._weights.tensor(name), f"self.{name}")
+
+    def matrix(self, name: str) -> ov.Output:
+        """The same, in the file's own type when it is computed with too."""
+        output = self.weight(name)
+        if output.get_node().get_type_name() == "Constant":
+            return output
+        return widen(output.get_node().input_value(0), f"self.{name}/convert")
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds a tensor."""
@@ -58,7 +66,7 @@ class Scope:
 
     def linear(self, rows: ov.Output, name: str) -> ov.Output:
         """``rows @ weight.T (+ bias)``."""
-        product = self.name(opset.matmul(rows, self.weight(f"{name}.weight"), False, True), f"{name}/MatMul")
+        product = self.name(opset.matmul(rows, self.matrix(f"{name}.weight"), False, True), f"{name}/MatMul")
         if not self.has(f"{name}.bias"):
             return product
         return self.name(opset.add(product, self.weight(f"{name}.bias")), f"{name}/Add")

@@ -135,3 +135,17 @@ class TestFinite:
         with pytest.raises(CheckpointError) as caught:
             check_finite(replace(checkpoint, weights=WeightSource(tmp_path, [wide])))
         assert caught.value.found == "inf at [2, 17]"
+
+
+def test_matrices_are_widened_where_they_are_used(tmp_path: Path) -> None:
+    """A marked Convert keeps the stored type in the compiled model; vectors and kernels fold."""
+    model = build_draft(running.tiny(tmp_path, "speculators_dflash2"))
+    ov.save_model(model, tmp_path / "draft.xml", compress_to_fp16=False)
+    for each in (model, ir.read_model(tmp_path / "draft.xml")):
+        marked: dict[bool, set[int]] = {True: set(), False: set()}
+        for node in each.get_ordered_ops():
+            source = node.input_value(0).get_node() if node.get_type_name() == "Convert" else None
+            if source is not None and source.get_friendly_name().startswith("self."):
+                keys = set(node.get_rt_info().keys())
+                marked["decompression_0" in keys].add(len(source.get_output_shape(0)))
+        assert marked == {True: {2}, False: {1, 3}}
