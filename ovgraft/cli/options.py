@@ -13,8 +13,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def global_options(function: Function) -> Function:
-    """``-v``, ``-q`` and ``--color``, taken before and after the command's name."""
-    for decorate in (_COLOR, _QUIET, _VERBOSE):
+    """``-v``, ``-q``, ``--color`` and ``--no-color``, taken before and after the command's name."""
+    for decorate in (_NO_COLOR, _COLOR, _QUIET, _VERBOSE):
         function = decorate(function)
     return function
 
@@ -60,5 +60,13 @@ _COLOR = click.option(
     expose_value=False,
     callback=_set_color,
     help="Default auto: a terminal, NO_COLOR and FORCE_COLOR decide.",
+)
+_NO_COLOR = click.option(
+    "--no-color",
+    "no_color",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, param, value: _set_color(ctx, param, "never" if value else None),
+    help="The same as --color never.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, callback=_set_json, help="One JSON document on stdout.")

@@ -169,3 +169,10 @@ def test_the_real_script_exits_with_the_code() -> None:
 def test_click_adds_no_error_text_of_its_own() -> None:
     result = CliRunner().invoke(cli, ["verify"])
     assert "Usage:" not in result.stderr
+
+
+def test_no_color_is_color_never(run: Run, target: Path) -> None:
+    plain = run("inspect", target, "--no-color").out
+    assert "\x1b[" not in plain
+    assert plain == run("inspect", target, "--color", "never").out
+    assert "\x1b[" in run("inspect", target, "--color", "always").out
