@@ -269,3 +269,32 @@ def test_head_sizes_are_those_of_the_model(tmp_path: Path) -> None:
         "v_head_size": "8",
         "num_v_heads": "2",
     }
+
+
+def test_odd_rank_of_positions(tmp_path: Path) -> None:
+    model = models.tiny_decoder(layers=1)
+    port = model.input("position_ids")
+    lifted = opset.parameter([-1, -1, -1, -1], np.int64, name="position_ids")
+    lifted.output(0).set_names({"position_ids"})
+    flat = opset.squeeze(lifted, opset.constant(np.array([0, 1], np.int64)))
+    for target in port.get_target_inputs():
+        target.replace_source_output(flat.output(0))
+    model.remove_parameter(port.get_node())
+    model.add_parameters([lifted])
+    model.validate_nodes_and_infer_types()
+    assert "position-ids-rank" in refusal(graft_of(model, tmp_path))
+
+
+def test_attention_mask_that_something_else_reads(tmp_path: Path) -> None:
+    """OpenVINO says "undeclared parameters"; the node that still reads the mask is named instead."""
+    model = models.tiny_decoder(layers=1)
+    mask = opset.convert(model.input("attention_mask"), "f32")
+    total = opset.reduce_sum(mask, opset.constant(np.array([1], np.int64)), True)
+    model.add_results([ir.make_result(opset.multiply(total, total).output(0), "length")])
+    graft = graft_of(model, tmp_path)
+    with pytest.raises(StructureError) as caught:
+        page(graft)
+    (reason,) = caught.value.reasons
+    assert reason.code == "extra-consumer"
+    assert "attention_mask" in reason.message
+    assert reason.nodes
