@@ -23,26 +23,28 @@ class Cache:
         self._beam_idx = beam_idx
         self.assigns: list[ov.Node] = []
 
-    def read(self, layer: int, what: str, heads: int, size: int) -> ov.Output:
-        """Rows in the cache, ``[B, heads, past, size]``.
+    def append(self, layer: int, what: str, rows: ov.Output) -> ov.Output:
+        """Rows in the cache and new ones behind them; all stay for the next call.
 
         Args:
             layer: Number of the layer.
             what: ``key`` or ``value``.
-            heads: Key heads.
-            size: Head width.
+            rows: f32 ``[B, heads, rows, size]``.
+
+        Returns:
+            f32 ``[B, heads, past + rows, size]``.
         """
+        heads, size = (rows.get_partial_shape()[axis].get_length() for axis in (1, 3))
         empty = opset.broadcast(opset.constant(np.float32(0)), opset.concat([self._batch, ints(heads, 0, size)], 0))
         shape = ov.PartialShape([-1, heads, -1, size])
         variable = opset.read_value(empty, _variable(layer, what), ov.Type.f32, shape)
         variable.set_friendly_name(f"ReadValue_{layer}_{what}")
-        return opset.gather(variable, self._beam_idx, scalar(0)).output(0)
-
-    def write(self, layer: int, what: str, rows: ov.Output) -> None:
-        """Keep rows for the next call."""
-        assign = opset.assign(rows.get_node(), _variable(layer, what))
+        past = opset.gather(variable, self._beam_idx, scalar(0))
+        kept = opset.concat([past, rows], 2)
+        assign = opset.assign(kept, _variable(layer, what))
         assign.set_friendly_name(f"Assign_{layer}_{what}")
         self.assigns.append(assign)
+        return kept.output(0)
 
 
 def _variable(layer: int, what: str) -> str:

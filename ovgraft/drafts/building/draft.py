@@ -8,14 +8,15 @@ from typing import Literal
 import numpy as np
 import openvino as ov
 
-from ovgraft.drafts.building.attention import BlockMasks, Inputs, attend
+from ovgraft.drafts.building.attention import Inputs, attend
 from ovgraft.drafts.building.cache import Cache
-from ovgraft.drafts.building.convolution import BlockRows, DynamicConvolution, PackedRows, Rows
+from ovgraft.drafts.building.convolution import DynamicConvolution
 from ovgraft.drafts.building.graph import Scope, ints, scalar
+from ovgraft.drafts.building.layout import Layout, PerRowLayout, SdpaLayout
 from ovgraft.drafts.building.rotary import LENGTH_DEPENDENT, rotary
 from ovgraft.drafts.checkpoint import Checkpoint
 from ovgraft.drafts.contract import Key, Port
-from ovgraft.drafts.per_row import RowAttention, RowKinds
+from ovgraft.drafts.per_row import RowAttention
 from ovgraft.drafts.spec import Backbone, Confidence, DraftSpec, Family
 from ovgraft.drafts.tensors import D2T, EMBEDDING, LM_HEAD, MASK_EMBEDDING
 from ovgraft.errors import PreconditionError
@@ -75,27 +76,26 @@ def build_draft(checkpoint: Checkpoint, form: Form = "sdpa", *, sliding_in_block
         _check_per_row(checkpoint, sees)
     scope = Scope(checkpoint.weights)
     ports = _make_ports(spec, per_row)
-    rows = _embed(scope, spec, ports)
+    tokens = _embed(scope, spec, ports)
     context = scope.linear(ports.hidden_states.output(0), "fc")
     context = scope.norm(context, "hidden_norm", backbone.rms_norm_eps)
-    kinds = None
-    lie: Rows = BlockRows()
-    if ports.token_type_ids is not None:
-        kinds = RowKinds(ports.token_type_ids.output(0), ports.attention_mask.output(0))
-        lie = PackedRows(ports.token_type_ids.output(0))
-    cache = Cache(rows, ports.beam_idx.output(0))
-    inputs = Inputs(
-        context, rotary(scope, ports.position_ids.output(0), backbone), cache, ports.attention_mask.output(0), kinds
-    )
-    masks = BlockMasks(ports.attention_mask.output(0), rows)
+    mask = ports.attention_mask.output(0)
+    layout: Layout
+    if ports.token_type_ids is None:
+        layout = SdpaLayout(tokens, context, mask)
+    else:
+        layout = PerRowLayout(scope, ports.token_type_ids.output(0), mask)
+    cache = Cache(tokens, ports.beam_idx.output(0))
+    inputs = Inputs(context, rotary(scope, ports.position_ids.output(0), backbone), cache, layout)
+    rows = layout.block_rows(tokens)
     for layer, seen in enumerate(sees):
-        rows = _layer(scope, layer, rows, seen, inputs, masks, lie, backbone)
+        rows = _layer(scope, layer, rows, seen, inputs, backbone)
     rows = scope.norm(rows, "norm", backbone.rms_norm_eps)
     offset = spec.candidate_position_offset
     if offset and not per_row:
         cut = opset.slice(rows, ints(offset), ints(np.iinfo(np.int64).max), ints(1), ints(1))
         rows = scope.name(cut, "candidate_rows")
-    results = _results(scope, checkpoint, rows)
+    results = _results(scope, checkpoint, rows, layout)
     model = ov.Model(results, cache.assigns, ports.all(), "draft")
     model.validate_nodes_and_infer_types()
     name_by_place(model)
@@ -175,8 +175,6 @@ def _layer(
     rows: ov.Output,
     sees: RowAttention,
     inputs: Inputs,
-    masks: BlockMasks,
-    lie: Rows,
     backbone: Backbone,
 ) -> ov.Output:
     """One decoder layer, as transformers computes those of Qwen3 and Gemma-4, with DFlash-2's convolutions."""
@@ -184,7 +182,7 @@ def _layer(
     gemma = backbone.architecture == "gemma4"
 
     def attention(normed: ov.Output) -> ov.Output:
-        return attend(scope, layer, normed, sees, inputs, masks, backbone)
+        return attend(scope, layer, normed, sees, inputs, backbone)
 
     def feed_forward(normed: ov.Output) -> ov.Output:
         return _mlp(scope, f"{name}.mlp", normed, backbone.hidden_act)
@@ -203,7 +201,7 @@ def _layer(
         if backbone.convolution is None:
             out = branch(normed)
         else:
-            convolve = DynamicConvolution(scope, f"{name}.{convolution}", normed, lie, backbone)
+            convolve = DynamicConvolution(scope, f"{name}.{convolution}", normed, inputs.layout, backbone)
             out = convolve(branch(convolve(normed, 0)), 1)
         if behind is not None:
             out = scope.norm(out, f"{name}.{behind}", eps)
@@ -219,22 +217,24 @@ def _mlp(scope: Scope, name: str, rows: ov.Output, activation: str) -> ov.Output
     return scope.linear(opset.multiply(active, scope.linear(rows, f"{name}.up_proj")).output(0), f"{name}.down_proj")
 
 
-def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output) -> list[ov.Node]:
+def _results(scope: Scope, checkpoint: Checkpoint, rows: ov.Output, layout: Layout) -> list[ov.Node]:
     spec = checkpoint.spec
+    hidden = layout.output_rows(rows)
     if not spec.own_lm_head:
-        return [make_result(rows, Port.LAST_HIDDEN_STATE)]
+        return [make_result(hidden, Port.LAST_HIDDEN_STATE)]
     logits = opset.matmul(rows, scope.matrix(LM_HEAD), False, True)
     if spec.output_multiplier != 1.0:
         logits = opset.multiply(logits, scope.number(spec.output_multiplier))
     cap = spec.final_logit_softcapping
     if cap is not None:
         logits = opset.multiply(opset.tanh(opset.divide(logits, scope.number(cap))), scope.number(cap))
-    results = [make_result(scope.name(logits, "lm_head/logits"), Port.LOGITS)]
+    named = scope.name(logits, "lm_head/logits")
+    results = [make_result(layout.output_rows(named), Port.LOGITS)]
     if spec.vocabulary.pruned:
         table = np.ascontiguousarray(checkpoint.weights.tensor(D2T), np.int64)
         results.append(make_result(scope.constant(table, D2T), Port.D2T))
     if spec.head.type.reads_hidden or spec.confidence is not Confidence.NONE:
-        results.append(make_result(rows, Port.LAST_HIDDEN_STATE))
+        results.append(make_result(hidden, Port.LAST_HIDDEN_STATE))
     return results
 
 

@@ -149,3 +149,14 @@ def test_matrices_are_widened_where_they_are_used(tmp_path: Path) -> None:
                 keys = set(node.get_rt_info().keys())
                 marked["decompression_0" in keys].add(len(source.get_output_shape(0)))
         assert marked == {True: {2}, False: {1, 3}}
+
+
+@pytest.mark.parametrize("form", ["sdpa", "per-row"])
+@pytest.mark.parametrize("name", ["zlab_dflash2", "speculators_dspark"])
+def test_output_widths_are_static(tmp_path: Path, name: str, form: Form) -> None:
+    """What attach-lm-head and hosts size their own layers by."""
+    checkpoint = running.tiny(tmp_path, name)
+    widths = {"last_hidden_state": checkpoints.HIDDEN, "logits": checkpoints.DRAFT_VOCAB}
+    for port in build_draft(checkpoint, form).outputs:
+        if port.any_name in widths:
+            assert port.partial_shape == ov.PartialShape([-1, -1, widths[port.any_name]])

@@ -74,9 +74,9 @@ def test_rolled_back_is_as_if_the_block_had_never_been(tmp_path: Path, name: str
 @pytest.mark.parametrize("name", ["zlab_dflash", "zlab_dflash2"])
 def test_a_request_without_block_rows_only_commits_context(tmp_path: Path, name: str) -> None:
     checkpoint = running.tiny(tmp_path, name)
-    empty, full, later = running.random_steps(checkpoint, [(9, 0), (4, 8), (2, 8)])
+    empty, full, more, later = running.random_steps(checkpoint, [(9, 0), (4, 8), (5, 0), (2, 8)])
     packed, formulas = PerRow(checkpoint, running.paged(checkpoint)), {request: Numpy(checkpoint) for request in "ab"}
-    for steps in ({"a": empty, "b": full}, {"a": later}):
+    for steps in ({"a": empty, "b": full}, {"a": more}, {"a": later}):  # the second call has no block row at all
         found = packed.step(steps)
         for request, step in steps.items():
             expected = formulas[request].step(step)
