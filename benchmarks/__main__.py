@@ -19,6 +19,7 @@ SUITES = {
     "passes": "Pass manager and layer search",
     "markov_head": "Markov heads",
     "paged": "PagedAttention",
+    "build_draft": "Drafts from checkpoints",
 }
 
 
