@@ -207,7 +207,8 @@ def test_sdist_and_wheel_hold_every_module_once(distributions: tuple[Path, Path]
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = [name for name in archive.namelist() if ".dist-info/" not in name]
     expected = {f"ovgraft/{name}" if name.startswith("passes/") else name for name in modules}
-    assert sorted(in_wheel) == sorted(expected | {"ovgraft/py.typed"})
+    report = {str(path.relative_to(ROOT)) for path in (ROOT / "ovgraft" / "inspection" / "report").iterdir()}
+    assert sorted(in_wheel) == sorted(expected | report | {"ovgraft/py.typed"})
 
 
 @pytest.mark.slow
