@@ -33,7 +33,7 @@ from tests.genai.exported import checkpoint_of
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 4096, 12288, 5, 32, 8, 128
 TARGET_LAYERS, LAYER_IDS = 36, (1, 9, 17, 25, 33)
-TURNS, MOST_MIB = 5, 400
+TURNS, SAVES, MOST_MIB = 5, 8, 400
 PAST, CONTEXT, BLOCK, INFERENCES = 512, 4, 7, 25
 
 Array = NDArray[Any]
@@ -86,7 +86,7 @@ def build_and_copy(source: str, folder: str) -> tuple[float, float]:
         file_digest(out / "copy")
 
     best = [float("inf")] * 2
-    for _ in range(TURNS):
+    for _ in range(SAVES):
         for side, work in enumerate((build, copy)):
             shutil.rmtree(out, ignore_errors=True)
             out.mkdir()
