@@ -61,7 +61,8 @@ class BuildDraft(Pass):
         drafts.check_finite(checkpoint, ctx.progress)
         package.model = drafts.build_draft(checkpoint, self.form, sliding_in_block=self.sliding_in_block)
         spec = checkpoint.spec
-        text = f"{spec.format} checkpoint built as {self.form}: {spec.family}, {spec.backbone.num_hidden_layers} layers"
+        count = spec.backbone.num_hidden_layers
+        text = f"{spec.format} checkpoint built as {self.form}: {spec.family}, {count} layer{'s' if count > 1 else ''}"
         ctx.note("add", role, f"{text}, target layers {', '.join(map(str, spec.layer_ids))}")
         if spec.own_mask_embedding and not spec.own_embedding:
             ctx.remark("the draft has a mask embedding of its own: attach-embedding puts it in, a host must otherwise")

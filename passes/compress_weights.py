@@ -72,7 +72,7 @@ class CompressWeights(Pass):
             for bits in _BITS
             if (count := list(plan.values()).count(bits))  # type: ignore[arg-type]
         )
-        ctx.note("replace", role, f"matrices compressed: {counts}, {before / 1e6:.1f} MB became {after / 1e6:.1f} MB")
+        ctx.note("replace", role, f"matrices compressed: {counts}; {before:,} bytes became {after:,}")
 
     def ensures(self, graft: Graft) -> None:
         """No matrix of the model's own is left that should have been compressed.
