@@ -68,6 +68,7 @@ class Key:
     FINAL_LOGIT_SOFTCAPPING: RtPath = ("dflash", "final_logit_softcapping")
     INPUT_LAYOUT: RtPath = ("dflash", "input_layout")
     ACTIVATIONS_SCALE_FACTOR: RtPath = ("runtime_options", "ACTIVATIONS_SCALE_FACTOR")
+    KV_CACHE_PRECISION: RtPath = ("runtime_options", "KV_CACHE_PRECISION")
     # the Markov head, on head and backbone; readers also accept the names without "dflash"
     MARKOV_HEAD_TYPE: RtPath = ("dflash", "markov_head_type")
     MARKOV_RANK: RtPath = ("dflash", "markov_rank")

@@ -27,6 +27,9 @@ SlidingInBlock = Literal["auto", "causal", "bidirectional"]
 
 _SLIDING = "sliding_attention"
 
+_RUNTIME_OPTIONS = {Key.ACTIVATIONS_SCALE_FACTOR: "8.0", Key.KV_CACHE_PRECISION: "f16"}
+"""What the released exporter writes into every IR with float weights, where the draft recommends nothing else."""
+
 
 @dataclass(frozen=True)
 class _Ports:
@@ -245,7 +248,7 @@ def _write_metadata(model: ov.Model, spec: DraftSpec, form: Form) -> None:
         Key.OUTPUT_MULTIPLIER: ("1", spec.own_lm_head),
         Key.FINAL_LOGIT_SOFTCAPPING: ("0", spec.own_lm_head),
     }
-    for path, text in info.items():
+    for path, text in {**_RUNTIME_OPTIONS, **info}.items():
         neutral, in_graph = applied.get(path, ("", False))
         set_text(model, path, neutral if in_graph else text)
     if form == "per-row":
