@@ -1,7 +1,19 @@
-"""``python -m ovgraft``."""
+"""``python -m ovgraft``, and the ``ovgraft`` script: an interrupt is quiet from the first import on."""
 
 from __future__ import annotations
 
-from ovgraft.cli.main import main
+import sys
 
-main()
+
+def run() -> None:
+    """Run the command line and exit."""
+    try:
+        from ovgraft.cli.main import main
+
+        main()
+    except KeyboardInterrupt:  # while modules were imported; later ones are told by the command line itself
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -83,7 +83,7 @@ def apply(console: Console, request: Request) -> None:
         saved = None
         if error is None and not request.dry_run:
             saved = save(graft, report, request, say)
-    record = run_record(report, verification, graft, request.output, written=saved is not None)
+    record = run_record(report, verification, graft.packages, request.output, written=saved is not None)
     if request.report is not None:
         write_report(request.report, record)
     if console.json:

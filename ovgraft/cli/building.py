@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from ovgraft.graft import Graft, Package
 from ovgraft.inspection.layout import Line
 from ovgraft.passes.build_draft import BuildDraft
 from ovgraft.passes.pack_markov_head import PackMarkovHead
-from ovgraft.pipeline import PassRun
+from ovgraft.pipeline import PassRun, Report, Size
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ def build(console: Console, request: Request) -> None:
         report = pipeline.execute(passes, graft, hooks=hooks)
         if report.error is None:
             Graft(draft).save(request.output, force=request.force, on_step=say)
-    record = run_record(report, None, graft, request.output, written=report.error is None)
+    packages = graft.packages
+    if graft.draft is None:
+        report, packages = _of_a_draft(report), {"draft": draft}
+    record = run_record(report, None, packages, request.output, written=report.error is None)
     if console.json:
         console.document(record)
         console.json = False  # an error below goes to stderr only
@@ -67,6 +71,24 @@ def build(console: Console, request: Request) -> None:
     if report.error is not None:
         raise report.error
     console.say(Line((f"wrote {request.output}",)))
+
+
+def _of_a_draft(report: Report) -> Report:
+    """The same run, told of a draft: in a graft of one package that is the target."""
+
+    def renamed(sizes: Mapping[str, Size]) -> dict[str, Size]:
+        return {f"draft/{name.partition('/')[2]}": size for name, size in sizes.items()}
+
+    records = [
+        replace(
+            record,
+            edits=tuple(replace(edit, model="draft") for edit in record.edits),
+            before=renamed(record.before),
+            after=renamed(record.after),
+        )
+        for record in report.records
+    ]
+    return replace(report, records=tuple(records), models={"draft": report.models["target"]})
 
 
 def _check_output(request: Request) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
-
-_PATH = click.Path(path_type=Path)
-
+from ovgraft.cli.options import PATH, global_options, json_option
 
 _EXAMPLE = """\b
 Example:
@@ -22,14 +18,14 @@ Example:
 
 
 @click.command("apply", epilog=_EXAMPLE)
-@click.argument("model", type=_PATH, required=False)
-@click.option("--target", type=_PATH, metavar="DIR", help="The model that is drafted for.")
-@click.option("--draft", type=_PATH, metavar="DIR", help="Its draft: a package, an .xml, or a checkpoint folder.")
+@click.argument("model", type=PATH, required=False)
+@click.option("--target", type=PATH, metavar="DIR", help="The model that is drafted for.")
+@click.option("--draft", type=PATH, metavar="DIR", help="Its draft: a package, an .xml, or a checkpoint folder.")
 @click.option("-p", "--passes", multiple=True, metavar="PASSES", help="Pipeline text; may repeat.")
-@click.option("-c", "--config", type=_PATH, metavar="FILE.toml", help="A pipeline file; runs before -p.")
+@click.option("-c", "--config", type=PATH, metavar="FILE.toml", help="A pipeline file; runs before -p.")
 @click.option("--preset", metavar="NAME", help="A ready-made pipeline; runs first. `ovgraft passes` lists them.")
 @click.option("--skip", multiple=True, metavar="PASS", help="Leave this pass out; may repeat.")
-@click.option("-o", "--output", type=_PATH, metavar="OUT", help="A folder, or an .xml when the input is one.")
+@click.option("-o", "--output", type=PATH, metavar="OUT", help="A folder, or an .xml when the input is one.")
 @click.option("--in-place", is_flag=True, help="Replace the input.")
 @click.option("--force", is_flag=True, help="Replace OUT when it exists.")
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
@@ -48,10 +44,10 @@ Example:
 )
 @click.option("--strict", is_flag=True, default=None, help="Passes must prove what they report, by fingerprints.")
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), help="Default stop: a failed pass ends the run.")
-@click.option("--report", type=_PATH, metavar="FILE", help="Write the report as JSON, with durations and paths.")
-@click.option("--dump-dir", type=_PATH, metavar="DIR", help="Save the models after each pass that changed something.")
+@click.option("--report", type=PATH, metavar="FILE", help="Write the report as JSON, with durations and paths.")
+@click.option("--dump-dir", type=PATH, metavar="DIR", help="Save the models after each pass that changed something.")
 @click.option(
-    "--reproducer", type=_PATH, metavar="DIR", help="On failure write what the failed pass met, and the command."
+    "--reproducer", type=PATH, metavar="DIR", help="On failure write what the failed pass met, and the command."
 )
 @json_option
 @global_options

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
-
-_PATH = click.Path(path_type=Path)
-
+from ovgraft.cli.options import PATH, global_options, json_option
 
 _EXAMPLE = """\b
 Example:
@@ -21,11 +17,9 @@ Example:
 
 
 @click.command("build-draft", epilog=_EXAMPLE)
-@click.argument("checkpoint", type=_PATH)
-@click.option(
-    "--target", type=_PATH, metavar="DIR", help="The model that is drafted for; what belongs to it stays out."
-)
-@click.option("-o", "--output", type=_PATH, metavar="OUT", required=True, help="Folder of the draft.")
+@click.argument("checkpoint", type=PATH)
+@click.option("--target", type=PATH, metavar="DIR", help="The model that is drafted for; what belongs to it stays out.")
+@click.option("-o", "--output", type=PATH, metavar="OUT", required=True, help="Folder of the draft.")
 @click.option(
     "--form",
     type=click.Choice(["sdpa", "per-row"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
+from ovgraft.cli.options import PATH, global_options, json_option
 
 _EXAMPLE = """\b
 Example:
@@ -18,8 +18,8 @@ Example:
 
 
 @click.command("diff", epilog=_EXAMPLE)
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=PATH)
+@click.argument("b", type=PATH)
 @click.option("--weights", is_flag=True, help="Also compare the bytes of all constants.")
 @click.option("--stat", is_flag=True, help="Words and numbers only, no nodes.")
 @json_option

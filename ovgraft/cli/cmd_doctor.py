@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
+from ovgraft.cli.options import PATH, global_options, json_option
 
 if TYPE_CHECKING:
     from ovgraft.graft import Graft
@@ -23,16 +23,14 @@ Example:
 
 
 @click.command("doctor", epilog=_EXAMPLE)
-@click.argument("path", type=click.Path(path_type=Path), required=False)
-@click.option("--target", type=click.Path(path_type=Path), help="The model that is drafted for: an .xml or a folder.")
-@click.option("--draft", type=click.Path(path_type=Path), help="The draft: an .xml, a folder, or a checkpoint.")
+@click.argument("path", type=PATH, required=False)
+@click.option("--target", type=PATH, help="The model that is drafted for: an .xml or a folder.")
+@click.option("--draft", type=PATH, help="The draft: an .xml, a folder, or a checkpoint.")
 @click.option("--run", "runs", is_flag=True, help="Also run the pair: one block, both forms, what is accepted.")
 @click.option(
     "--prompt-ids", multiple=True, metavar="IDS", help="Token ids of a prompt, as in 5,17,900; repeatable; with --run."
 )
-@click.option(
-    "--prompts", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays of token ids, one prompt each."
-)
+@click.option("--prompts", type=PATH, metavar="FILE.npz", help="Arrays of token ids, one prompt each.")
 @click.option("--new-tokens", type=click.IntRange(1), default=32, show_default=True, help="Per prompt; with --run.")
 @click.option("--candidates", type=click.IntRange(1), help="Tokens proposed at a time; default: the draft's block.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random prompts.")

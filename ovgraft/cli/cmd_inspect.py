@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
+from ovgraft.cli.options import PATH, global_options, json_option
 
 if TYPE_CHECKING:
     from ovgraft.cli.rendering import Drawing
@@ -25,7 +25,7 @@ Example:
 
 
 @click.command("inspect", epilog=_EXAMPLE)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @click.option(
     "--layers", is_flag=True, help="Each layer: attention, heads, window, sinks, weights, boundary, variables."
 )
@@ -45,7 +45,7 @@ Example:
     type=click.Choice(["text", "json", "dot", "svg", "html"]),
     help="Default text. svg: layers and graft; html: a report to search; dot: the graft, or the nodes asked for.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there, not to stdout.")
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write there, not to stdout.")
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @json_option
 @global_options

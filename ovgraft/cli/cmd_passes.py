@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
+from ovgraft.cli.options import PATH, global_options, json_option
 
 if TYPE_CHECKING:
     from ovgraft.inspection.layout import Block
@@ -33,9 +33,9 @@ Example:
 
 @click.command("passes", epilog=_EXAMPLE)
 @click.argument("name", required=False)
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.argument("model", type=PATH, required=False)
 @click.option("--explain", "explains", is_flag=True, help="Would NAME fire on MODEL, and why? Nothing is written.")
-@click.option("--draft", type=click.Path(path_type=Path), help="The draft of MODEL, for --explain.")
+@click.option("--draft", type=PATH, help="The draft of MODEL, for --explain.")
 @click.option("--presets", is_flag=True, help="List the ready-made pipelines only.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "toml"]), default="text", help="toml prints a starter for -c."

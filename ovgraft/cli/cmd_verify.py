@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import global_options, json_option
+from ovgraft.cli.options import PATH, global_options, json_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,17 +24,15 @@ Example:
 
 
 @click.command("verify", epilog=_EXAMPLE)
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path), required=False)
-@click.option("--draft", type=click.Path(path_type=Path), help="The draft of A, when A is a target alone.")
+@click.argument("a", type=PATH)
+@click.argument("b", type=PATH, required=False)
+@click.option("--draft", type=PATH, help="The draft of A, when A is a target alone.")
 @click.option("--atol", multiple=True, metavar="[OUT:]X", help="Absolute limit, of one output or all; default 1e-5.")
 @click.option("--rtol", multiple=True, metavar="[OUT:]X", help="Relative limit, of one output or all; default 1e-5.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the made-up inputs.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Runs from empty states.")
 @click.option("--steps", type=click.IntRange(0), default=4, show_default=True, help="Decode steps after the prefill.")
-@click.option(
-    "--inputs", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays by input name, one inference."
-)
+@click.option("--inputs", type=PATH, metavar="FILE.npz", help="Arrays by input name, one inference.")
 @click.option("--device", default="CPU", show_default=True, help="OpenVINO device.")
 @json_option
 @global_options

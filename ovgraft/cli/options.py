@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +11,9 @@ import click
 from ovgraft.cli.console import Console
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path, readable=False)
+"""Any path, there or not: whoever opens it says what is wrong, and that is exit code 3, not 2."""
 
 
 def global_options(function: Function) -> Function:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from ovgraft.errors import ModelFileError
 
 if TYPE_CHECKING:
     from ovgraft.checks import Verification
-    from ovgraft.graft import Graft
+    from ovgraft.graft import Package
+    from ovgraft.passbase import ModelRole
     from ovgraft.pipeline import Report
     from ovgraft.saving import Saved
 
@@ -38,14 +40,19 @@ def graft_record(report: Report, saved: Saved) -> bytes:
 
 
 def run_record(
-    report: Report, verification: Verification | None, graft: Graft, output: Path | None, *, written: bool
+    report: Report,
+    verification: Verification | None,
+    packages: Mapping[ModelRole, Package],
+    output: Path | None,
+    *,
+    written: bool,
 ) -> dict[str, Any]:
     """The JSON form of a whole run."""
     content = report.to_dict(durations=True)
     content["verification"] = None if verification is None else verification.to_dict()
     content["written"] = written
     content["paths"] = {
-        **{role: str(package.path.resolve()) for role, package in graft.packages.items()},
+        **{role: str(package.path.resolve()) for role, package in packages.items()},
         "output": None if output is None else str(output.resolve()),
     }
     return content

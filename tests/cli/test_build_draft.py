@@ -53,6 +53,16 @@ def test_a_checkpoint_becomes_a_package(run: Run, tmp_path: Path, form: str) -> 
     assert ir.get_text(model, Key.INPUT_LAYOUT) == ("per_row" if form == "per-row" else None)
 
 
+def test_a_draft_built_alone_is_called_a_draft(run: Run, tmp_path: Path) -> None:
+    outcome = run("build-draft", SAMPLE, "-o", tmp_path / "out")
+    assert "target  +" not in outcome.out
+    assert "  draft +  openvino_markov_head_model" in outcome.out
+    data = run("build-draft", SAMPLE, "-o", tmp_path / "out", "--force", "--json").data
+    assert set(data["models"]) == {"draft/openvino_model", "draft/openvino_markov_head_model"}
+    assert {edit["model"] for record in data["passes"] for edit in record["edits"]} == {"draft"}
+    assert (set(data["source"]), set(data["paths"])) == ({"draft"}, {"draft", "output"})
+
+
 def test_copies_need_the_target(run: Run, tmp_path: Path, frozen: Path, fitting: Path) -> None:
     outcome = run("build-draft", frozen, "-o", tmp_path / "out")
     assert outcome.code == 4

@@ -138,6 +138,21 @@ def test_ctrl_c_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "interrupted" in outcome.err
 
 
+def test_an_interrupt_while_modules_are_imported_is_quiet() -> None:
+    program = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from ovgraft.__main__ import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_what_the_system_says_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, *_: object) -> None:
         raise OSError(28, "No space left on device", "out/model.bin")
