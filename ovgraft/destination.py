@@ -14,6 +14,7 @@ from ovgraft.passbase import ModelRole
 
 if TYPE_CHECKING:
     from ovgraft.graft import Package
+    from ovgraft.ir.files import Stamp
     from ovgraft.ir.save import Plan
     from ovgraft.ir.staging import Place
 
@@ -36,6 +37,7 @@ class Job:
         stem: File name of the main IR there.
         plans: What each live IR needs.
         carried: Files that are copied as they are, by their path in the package folder.
+        stamps: What these files were when the save began.
     """
 
     role: ModelRole
@@ -44,6 +46,7 @@ class Job:
     stem: str
     plans: dict[str, Plan] = field(default_factory=dict)
     carried: dict[Path, Path] = field(default_factory=dict)
+    stamps: dict[Path, Stamp | None] = field(default_factory=dict)
 
     def xml(self, name: str) -> Path:
         """File of an IR within the place."""
@@ -91,6 +94,13 @@ def carried(job: Job) -> dict[Path, Path]:
     live = {Path(f"{name}{suffix}") for name in job.package.models for suffix in (".xml", ".bin")}
     files = walk_files(job.package.folder)
     return {file: job.prefix / file for file in files if file not in live and job.package.carries(file)}
+
+
+def stamps(job: Job) -> dict[Path, Stamp | None]:
+    """What the files that are copied as they are look like now."""
+    from ovgraft.ir.files import stamp
+
+    return {file: stamp(job.package.folder / file) for file in job.carried}
 
 
 def obsolete(place: Place) -> list[Path]:

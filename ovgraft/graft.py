@@ -196,6 +196,15 @@ class Package:
 
         return {name: plan_save(model, *self._pristine.get(name, (None, None))) for name, model in self._models.items()}
 
+    def check_files(self) -> None:
+        """Refuse files that somebody has changed since they were read.
+
+        Raises:
+            ModelFileError: Somebody has.
+        """
+        for _, source in self._pristine.values():
+            source.check()
+
     def looks_kept(self, name: str) -> bool:
         """Whether a live IR has as many ops as when it was read: a guess, made before anything is compared."""
         if name not in self._pristine:

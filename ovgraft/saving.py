@@ -75,6 +75,7 @@ def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles,
     if not extra_files and all(plan.change == "none" for job in jobs for plan in job.plans.values()):
         return Saved((), tuple(_saved_model(job, name) for job in jobs for name in job.plans), ())
     with staging(folders, on_step) as places:
+        _check_inputs(jobs)  # another save may have come and gone before this one had its lock
         homes = list(zip(jobs, places, strict=False))
         _check_room([(place, _room_for_models(job)) for job, place in homes])
         models = [model for job, place in homes for model in _write_models(job, place, on_step, None)]
@@ -95,6 +96,7 @@ def save_elsewhere(
     for job in jobs:
         if job.package.kind == "folder":
             job.carried = destination.carried(job)
+            job.stamps = destination.stamps(job)
     with staging(folders, on_step) as places, _copy_ahead(jobs, places[0], weights, on_step) as ahead:
         place = places[0]
         for job in jobs:
@@ -115,11 +117,22 @@ def save_elsewhere(
             for file, target in job.carried.items():
                 copy(job.package.folder / file, target)
         saved = _write_extra(places, models, extra_files, on_step)
+        _check_inputs(jobs)  # nobody locks an input: what was copied may be of two saves
         destination.check_targets(packages, place, force=force)
         place.obsolete = destination.obsolete(place)
         replaces = bool(place.obsolete) or any(os.path.lexists(place.folder / file) for file in place.files)
         place.lasting = replaces or any(model.change == "full" for model in models)
     return saved
+
+
+def _check_inputs(jobs: list[Job]) -> None:
+    """Refuse an input that changed since it was read, or while it was copied."""
+    for job in jobs:
+        job.package.check_files()
+        for file, stamp in destination.stamps(job).items():
+            if stamp != job.stamps[file]:
+                path = job.package.folder / file
+                raise ModelFileError(f"{file} changed on disk while it was copied", file=path, hint="run again")
 
 
 def _write_extra(places: list[Place], models: list[SavedModel], extra_files: ExtraFiles, on_step: OnStep) -> Saved:

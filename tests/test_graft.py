@@ -614,6 +614,85 @@ def test_files_that_changed_since_they_were_read(root: Path, tmp_path: Path) -> 
         assert "changed on disk since it was read" in str(error(call))
 
 
+@pytest.mark.parametrize("file", ["openvino_model.xml", "openvino_model.bin", "config.json"])
+def test_an_input_that_changes_while_it_is_copied(root: Path, tmp_path: Path, file: str) -> None:
+    """Another save of the input itself may come and go: half of the copy would be of the one, half of the other."""
+
+    def on_step(name: str) -> None:
+        if name.startswith("copy config.json"):
+            os.utime(root / "target" / file, ns=(0, 0))
+
+    graft = ovgraft.load(root / "target")
+    annotate(graft.target)
+    found = error(lambda: graft.save(tmp_path / "out", on_step=on_step))
+    assert "changed on disk" in str(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_save_in_place_that_comes_second_sees_that_it_does(root: Path) -> None:
+    """Planned before, locked after: in between another save has replaced both files."""
+    later = ovgraft.load(root / "target")
+    annotate(later.target, "later")
+
+    def other_save(name: str) -> None:
+        if name == "stage target" and not saved:
+            saved.append(True)
+            earlier = ovgraft.load(root / "target")
+            touch(earlier.target)
+            earlier.save(in_place=True)
+
+    saved: list[bool] = []
+    found = error(lambda: later.save(in_place=True, on_step=other_save))
+    assert "changed on disk since it was read" in str(found)
+    assert ovgraft.load(root / "target").target.model.get_results()
+    assert verify_digest(root / "target" / "openvino_model.xml") is not None
+    assert ir.get_text(ovgraft.load(root / "target").target.model, ("note",)) is None
+
+
+SAVING = """
+import sys
+import ovgraft
+from ovgraft import ir
+source, out = sys.argv[1:]
+
+def on_step(name):
+    if name == "write target/openvino_model.xml":
+        print("at it", flush=True)
+        sys.stdin.readline()
+
+graft = ovgraft.load(target=source + "/target", draft=source + "/draft")
+ir.set_user_data(graft.target.model.get_results()[0], "touched", "by the first")
+graft.save(out, force=True, on_step=on_step)
+"""
+
+
+def test_two_processes_save_to_one_place(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    second = ovgraft.load(target=root / "target", draft=root / "draft")
+    second.save(out)
+    touch(second.target)
+    before = files(out)
+    first = subprocess.Popen(
+        [sys.executable, "-c", SAVING, str(root), str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=support.ROOT,
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"at it\n"
+    found = error(lambda: second.save(out, force=True))
+    assert str(found).startswith("another ovgraft is saving here")
+    inside = ovgraft.load(out / "target")
+    annotate(inside.target)
+    assert str(error(lambda: inside.save(in_place=True))).startswith("another ovgraft is saving here")
+    assert {name: data for name, data in files(out).items() if ".ovgraft-save" not in name} == before
+    first.communicate(b"go on\n", timeout=60)
+    assert first.returncode == 0
+    model = ovgraft.load(out / "target").target.model
+    assert ir.get_user_data(model.get_results()[0], "touched") == "by the first"
+    assert files(out).keys() == before.keys()
+
+
 # --- the disk
 
 

@@ -10,6 +10,18 @@ from blake3 import blake3
 
 from ovgraft.errors import ModelFileError
 
+Stamp = tuple[int, int, int]
+"""Inode, size and modification time of a file."""
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What tells whether a file was written or replaced since; None when there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
 
 def write_file(target: Path, data: bytes) -> None:
     """Write a file that does not exist yet."""

@@ -16,7 +16,7 @@ import openvino as ov
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.compare import same_structure
-from ovgraft.ir.files import file_digest, file_error, sync
+from ovgraft.ir.files import Stamp, file_digest, file_error, stamp, sync
 from ovgraft.ir.reading import bin_path, read_model
 from ovgraft.ir.rtinfo import delete, flatten, leaves, set_text
 from ovgraft.ir.xmltail import UnexpectedXmlError, read_rt_info, splice_rt_info
@@ -33,16 +33,16 @@ class Source:
 
     Attributes:
         xml: The .xml.
-        stamps: Inode, size and modification time of the .xml and of the .bin.
+        stamps: Of the .xml and of the .bin, None for one that is not there.
     """
 
     xml: Path
-    stamps: tuple[tuple[int, int, int], ...]
+    stamps: tuple[Stamp | None, ...]
 
     @classmethod
     def of(cls, xml: Path) -> Source:
         """The files as they are now."""
-        return cls(xml, tuple(_stamp(path) for path in (xml, bin_path(xml)) if path.exists()))
+        return cls(xml, (stamp(xml), stamp(bin_path(xml))))
 
     def check(self) -> None:
         """Refuse files that somebody has changed since.
@@ -52,11 +52,6 @@ class Source:
         """
         if Source.of(self.xml) != self:
             raise ModelFileError(f"{self.xml.name} or its .bin changed on disk since it was read", file=self.xml)
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,23 @@ own: old .xml aside, old .bin aside, new .bin in, new .xml in. With several pair
 come last, so that no two models of different saves are seen together either. A folder that does not exist yet appears
 with all its files by one rename.
 
-A process that dies leaves the hidden folder behind. The next save there, or load of files it had moved, refuses and
-says what lies in it: either set of files may be the wanted one, so nothing is guessed.
+The hidden folder is locked while the save runs, and so is told from one that a dead process left behind. A second save
+refuses, and so does a load of files that were moved. What a dead one left is told with both ways out: either set of
+files may be the wanted one, so nothing is guessed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_error, sync
+from ovgraft.ir.locking import LOCK, is_locked, lock_folder, remove_locked
 
 SUFFIX = ".ovgraft-save"
 
@@ -39,6 +41,7 @@ class Place:
     Attributes:
         folder: Where the files end up.
         stage: The hidden folder, on the same filesystem.
+        lock: Handle of the lock on it.
         fresh: ``folder`` does not exist yet and comes with all its files at once.
         files: Staged files, relative to ``folder``.
         obsolete: Files of ``folder`` that go away in the swap.
@@ -48,6 +51,7 @@ class Place:
 
     folder: Path
     stage: Path
+    lock: int
     fresh: bool
     files: list[Path] = field(default_factory=list)
     obsolete: list[Path] = field(default_factory=list)
@@ -83,7 +87,7 @@ def stage_of(folder: Path, file: str | None = None) -> Path:
 
 
 def refuse_leftover(stage: Path, within: Path | None = None) -> None:
-    """Refuse when a save died in the middle of its swap.
+    """Refuse when a save is in the middle of its swap, or died there.
 
     Args:
         stage: The hidden folder to look for.
@@ -92,16 +96,30 @@ def refuse_leftover(stage: Path, within: Path | None = None) -> None:
     Raises:
         ModelFileError: Files of the place lie in the hidden folder.
     """
-    below = within or Path()
-    if _files(stage / _OLD / below) or _files(stage / _READY / below):
-        raise _leftover(stage)
+    moved = [stage / part / (within or Path()) for part in (_OLD, _READY)]
+    if not any(map(_files, moved)):
+        return
+    locked = is_locked(stage)
+    if locked:
+        raise _running(stage)
+    if any(map(_files, moved)):  # else it has come to its end since
+        raise _leftover(stage, sure=locked is not None)
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
 
 
-def _leftover(stage: Path) -> ModelFileError:
+def _holds_something(stage: Path) -> bool:
+    """Whether anything but a lock lies there; a process that died after its last file leaves nothing to decide."""
+    return stage.exists() and (not stage.is_dir() or any(path.name != LOCK for path in stage.iterdir()))
+
+
+def _running(stage: Path) -> ModelFileError:
+    return ModelFileError(f"another ovgraft is saving here, in {stage}", file=stage, hint="run again when it is done")
+
+
+def _leftover(stage: Path, *, sure: bool) -> ModelFileError:
     """Say what an interrupted save left and both ways out of it."""
     stages = [stage]
     if (stage / _OTHERS).is_file():
@@ -120,9 +138,8 @@ def _leftover(stage: Path) -> ModelFileError:
     else:
         said = "files were moved aside, and not all new ones moved in yet"
         hint = f"to finish it, {finish}; to go back, {undo}; then {delete}"
-    return ModelFileError(
-        f"an earlier save was interrupted, or another one is running, in {stage}: {said}", file=stage, hint=hint
-    )
+    what = "an earlier save was interrupted" if sure else "an earlier save was interrupted, or another one is running,"
+    return ModelFileError(f"{what} in {stage}: {said}", file=stage, hint=hint)
 
 
 def _listed(items: Iterable[object]) -> str:
@@ -136,18 +153,45 @@ def _open(folder: Path, file: str | None) -> Place:
     if not os.access(stage.parent, os.W_OK | os.X_OK):
         raise ModelFileError(f"the folder {stage.parent} cannot be written to", file=folder)
     try:
-        if stage.is_dir() and not any(stage.iterdir()):
-            stage.rmdir()  # died after its last file; nothing to decide
-        stage.mkdir()
-        (stage / _NEW).mkdir()
-    except FileExistsError as error:
-        raise _leftover(stage) from error
+        lock = lock_folder(stage)
+    except BlockingIOError as error:
+        raise _running(stage) from error
     except OSError as error:
+        if _holds_something(stage):
+            raise _leftover(stage, sure=False) from error
         raise file_error(error, stage.parent) from error
-    return Place(folder, stage, fresh=not folder.is_dir())
+    try:
+        if _holds_something(stage):
+            raise _leftover(stage, sure=is_locked(stage) is not None)
+        (stage / _NEW).mkdir()
+    except BaseException as error:
+        remove_locked(stage, lock)
+        if isinstance(error, OSError):
+            raise file_error(error, stage.parent) from error
+        raise
+    return Place(folder, stage, lock, fresh=not folder.is_dir())
 
 
-@contextmanager
+def _refuse_neighbours(places: Iterable[Place], folder: Path, file: str | None) -> None:
+    """Refuse saves, at work or dead in their swap, in other hidden folders that write the same files.
+
+    They are those of the graft around the folder, of the packages and single IRs within it, of the folder itself when
+    one IR of it is saved, and of the folder from when it did not exist yet.
+    """
+    home = folder.absolute()
+    around, unborn = home.parent / SUFFIX, home.parent / f".{home.name}{SUFFIX}"
+    within = [*home.glob(f"*{SUFFIX}"), *home.glob(f"*/*{SUFFIX}")] if file is None else [home / SUFFIX]
+    own = {os.path.realpath(place.stage) for place in places}
+    for stage in (around, unborn, *within):
+        if os.path.realpath(stage) in own:
+            continue
+        if is_locked(stage):
+            raise _running(stage)
+        if stage is not unborn:  # it moves one folder, whole; single IRs beside the folder use the same name
+            refuse_leftover(stage, Path(home.name) if stage is around else None)
+
+
+@contextlib.contextmanager
 def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iterator[list[Place]]:
     """Stage files in the body, swap all of them in at its end.
 
@@ -159,8 +203,8 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
         One place for each folder.
 
     Raises:
-        ModelFileError: A folder is missing or cannot be written to, holds a leftover, or the disk fails. Whatever is
-            raised, in the body too, everything is as it was.
+        ModelFileError: A folder is missing or cannot be written to, holds a leftover, somebody else is saving there,
+            or the disk fails. Whatever is raised, in the body too, everything is as it was.
     """
     places: list[Place] = []
     done: list[tuple[Path, Path]] = []
@@ -169,6 +213,8 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
         for folder, file in folders:
             on_step(f"stage {folder.name}")
             places.append(_open(folder, file))
+        for folder, file in folders:
+            _refuse_neighbours(places, folder, file)
         for place in places if len(places) > 1 else ():
             others = [os.path.relpath(other.stage, place.stage) for other in places if other is not place]
             (place.stage / _OTHERS).write_text("\n".join(others), "utf-8")
@@ -188,7 +234,13 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
 
 def _remove_stages(places: list[Place]) -> None:
     for place in places:
-        shutil.rmtree(place.stage, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for entry in [entry for entry in os.scandir(place.stage) if entry.name != LOCK]:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    os.unlink(entry)
+        remove_locked(place.stage, place.lock)
 
 
 def _sync_staged(places: list[Place], on_step: OnStep) -> None:
@@ -248,5 +300,7 @@ def _undo(places: list[Place], done: list[tuple[Path, Path]], made: list[Path]) 
             if folder.exists():
                 folder.rmdir()
     except OSError as error:
-        raise _leftover(places[0].stage) from error
+        for place in places:
+            os.close(place.lock)
+        raise _leftover(places[0].stage, sure=True) from error
     _remove_stages(places)

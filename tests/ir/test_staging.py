@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ovgraft.errors import ModelFileError
+from ovgraft.ir.locking import LOCK, is_locked, lock_folder, remove_locked
 from ovgraft.ir.staging import is_stage, refuse_leftover, stage_of, staging
 
 State = dict[str, str]
@@ -188,16 +194,141 @@ def test_a_parent_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.
 def test_a_second_save_waits_for_nobody(root: Path) -> None:
     with staging([(root / "a", None)], no_step) as (place,):
         place.new(Path("x")).write_text("x")
-        with pytest.raises(ModelFileError, match=r"interrupted, or another one is running.*nothing was replaced yet"):
+        with pytest.raises(ModelFileError, match="another ovgraft is saving here") as caught:
+            stage_nothing(root / "a")
+        assert caught.value.hint == "run again when it is done"
+    assert (root / "a" / "x").read_text() == "x"
+
+
+def test_a_dead_save_is_no_running_one(root: Path) -> None:
+    script = f"""
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from ovgraft.ir.staging import staging
+with staging([(Path({str(root / "a")!r}), None)], lambda step: None) as (place,):
+    place.new(Path("m.xml")).write_text("new")
+    os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+    before = state(root)
+    assert before["a/.ovgraft-save/new/m.xml"] == "new"
+    with pytest.raises(
+        ModelFileError, match=r"an earlier save was interrupted in .*nothing was replaced yet"
+    ) as caught:
+        stage_nothing(root / "a")
+    assert caught.value.hint == f"delete {root / 'a' / '.ovgraft-save'}"
+    assert state(root) == before
+
+
+def test_loading_in_the_middle_of_a_swap_says_who_is_at_it(root: Path) -> None:
+    seen: list[str] = []
+
+    def on_step(name: str) -> None:
+        if name == "new m.xml in":
+            with pytest.raises(ModelFileError) as caught:
+                refuse_leftover(stage_of(root / "a"))
+            seen.append(str(caught.value))
+
+    save_all_to_a(root, on_step)
+    assert len(seen) == 1
+    assert seen[0].startswith("another ovgraft is saving here")
+
+
+def save_all_to_a(root: Path, on_step: Callable[[str], None]) -> None:
+    with staging([(root / "a", None)], on_step) as (place,):
+        for name in ("m.xml", "m.bin"):
+            place.new(Path(name)).write_text(f"new {name}")
+
+
+def test_where_there_are_no_locks_it_says_that_it_does_not_know(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with staging([(root / "a", None)], no_step) as (place,):
+        place.new(Path("x")).write_text("x")
+        with pytest.raises(ModelFileError, match="interrupted, or another one is running, in"):
             stage_nothing(root / "a")
     assert (root / "a" / "x").read_text() == "x"
+    assert not any(is_stage(path) for path in root.rglob("*"))
+
+
+def neighbours() -> list[tuple[str, str | None, str, str | None]]:
+    """Two saves that write the same files although their hidden folders are two."""
+    return [
+        ("a", None, "a", "m"),
+        ("a", "m", "a", None),
+        (".", None, "a", None),
+        ("a", None, ".", None),
+        ("a", "m", ".", None),
+        (".", None, "a", "m"),
+    ]
+
+
+@pytest.mark.parametrize(("first", "first_file", "second", "second_file"), neighbours())
+def test_saves_of_a_graft_and_of_what_is_in_it_keep_apart(
+    root: Path, first: str, first_file: str | None, second: str, second_file: str | None
+) -> None:
+    with staging([(root / first, first_file)], no_step):
+        before = state(root)
+        with (
+            pytest.raises(ModelFileError, match="another ovgraft is saving here"),
+            staging([(root / second, second_file)], no_step),
+        ):
+            pass
+        assert state(root) == before
+
+
+def test_two_irs_of_one_folder_are_saved_at_once(root: Path) -> None:
+    with staging([(root / "a", "m")], no_step) as (one,), staging([(root / "a", "gone")], no_step) as (other,):
+        one.new(Path("m.xml")).write_text("new m")
+        other.new(Path("gone.xml")).write_text("new gone")
+    assert (state(root)["a/m.xml"], state(root)["a/gone.xml"]) == ("new m", "new gone")
+
+
+def test_what_died_in_a_swap_within_a_graft_is_told_when_the_graft_is_saved(root: Path) -> None:
+    left = stage_of(root / "a") / "old"
+    left.mkdir(parents=True)
+    (left / "m.xml").write_text("old")
+    before = state(root)
+    with pytest.raises(ModelFileError, match="an earlier save was interrupted"):
+        stage_nothing(root)
+    assert state(root) == before
 
 
 def test_an_empty_leftover_is_swept_away(root: Path) -> None:
     stage_of(root / "a").mkdir()
+    (stage_of(root / "a") / LOCK).touch()
     with staging([(root / "a", None)], no_step) as (place,):
         place.new(Path("x")).write_text("x")
     assert (root / "a" / "x").exists()
+    assert not stage_of(root / "a").exists()
+
+
+def test_a_lock_that_was_removed_while_it_was_taken_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stage"
+    first = lock_folder(folder)
+    real = fcntl.flock
+    waited: list[bool] = []
+
+    def late(handle: int, operation: int) -> None:
+        if not waited:  # its holder goes between our open and our lock
+            waited.append(True)
+            remove_locked(folder, first)
+        real(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = lock_folder(folder)
+    assert is_locked(folder)
+    remove_locked(folder, second)
+    assert not folder.exists()
 
 
 def test_loading_refuses_only_what_was_moved(root: Path) -> None:
