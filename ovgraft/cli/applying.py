@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ import click
 from ovgraft import pipeline
 from ovgraft.cli.console import Console
 from ovgraft.cli.opening import open_graft
-from ovgraft.cli.records import graft_record, run_record, write_report
+from ovgraft.cli.records import graft_record, run_record
+from ovgraft.cli.report_file import report_file
 from ovgraft.cli.report_table import report_lines
 from ovgraft.errors import ModelFileError, OvgraftError, SpecError
 from ovgraft.inspection.layout import Line
@@ -76,16 +78,20 @@ def apply(console: Console, request: Request) -> None:
     check_usage(request)
     plan = make_plan(request)
     check_output(request)
-    with console.status() as say:
-        say("opening the models")
-        graft = open_models(request)
-        report, verification, error = run(graft, plan, request, say)
-        saved = None
-        if error is None and not request.dry_run:
-            saved = save(graft, report, request, say)
-    record = run_record(report, verification, graft.packages, request.output, written=saved is not None)
-    if request.report is not None:
-        write_report(request.report, record)
+    with report_file(request.report) as report_out:
+        with console.status() as say:
+            say("opening the models")
+            graft = open_models(request)
+            report, verification, error = run(graft, plan, request, say)
+            saved = None
+            to_save = error is None and not request.dry_run
+            record = run_record(report, verification, graft.packages, request.output, written=to_save)
+            if report_out is not None:
+                report_out.reserve(record)
+            if to_save:
+                saved = save(graft, report, request, say)
+        if report_out is not None:
+            report_out.write(record, "the models were written" if saved is not None and saved.files else "")
     if console.json:
         console.document(record)
         console.json = False  # an error below goes to stderr only
@@ -157,10 +163,10 @@ def check_output(request: Request) -> None:
     for file in (request.output, request.report):
         if file is not None and not file.absolute().parent.is_dir():
             raise ModelFileError(f"no such folder: {file.absolute().parent}", file=file)
-    output, report = request.output, request.report
+    output = request.output
     sources = [source for source in (request.model, request.target, request.draft) if source and source.exists()]
-    if report is not None and any(_belongs(report, source) for source in sources):
-        raise ModelFileError(f"the report would replace {report}, a file of the input", hint="name another file")
+    if request.report is not None:
+        _check_report(request.report, sources, output)
     if output is None or request.dry_run or not output.exists():
         return
     if any(output.samefile(source) for source in sources):
@@ -169,12 +175,17 @@ def check_output(request: Request) -> None:
         raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")
 
 
-def _belongs(file: Path, source: Path) -> bool:
-    """Whether a file that is there lies in an input folder, or is one of the two of an .xml."""
-    file, source = file.resolve(), source.resolve()
-    if source.is_dir():
-        return file.exists() and file.is_relative_to(source)
-    return file in (source, source.with_suffix(".bin"))
+def _check_report(report: Path, sources: list[Path], output: Path | None) -> None:
+    """The report lies beside what is read and written, and replaces none of it."""
+    place = Path(os.path.realpath(report))
+    for source in (source.resolve() for source in sources):
+        if place == source.with_suffix(".bin") or place.is_relative_to(source):
+            what = "lies within the input" if source.is_dir() else "would replace a file of the input"
+            raise ModelFileError(f"the report {report} {what}", hint="name a file beside it")
+    if output is not None and place.is_relative_to(os.path.realpath(output)):
+        raise ModelFileError(f"the report {report} lies within the output", hint="name a file beside it")
+    if report.suffix in (".xml", ".bin") or report.name == GRAFT_FILE:
+        raise ModelFileError(f"{report.name} is what a file of the output is called", file=report, hint="name a .json")
 
 
 def open_models(request: Request) -> Graft:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from ovgraft.errors import ModelFileError
 
 if TYPE_CHECKING:
     from ovgraft.checks import Verification
@@ -36,7 +33,7 @@ def graft_record(report: Report, saved: Saved) -> bytes:
         "files": list(saved.files),
         "report": report.to_dict(),
     }
-    return _text(content).encode()
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def run_record(
@@ -56,20 +53,3 @@ def run_record(
         "output": None if output is None else str(output.resolve()),
     }
     return content
-
-
-def write_report(file: Path, record: dict[str, Any]) -> None:
-    """Write ``--report``.
-
-    Raises:
-        ModelFileError: It cannot be written.
-    """
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    try:
-        file.write_text(_text({**record, "time": now}), encoding="utf-8")
-    except OSError as error:
-        raise ModelFileError(f"the report cannot be written: {error.strerror}", file=file) from error
-
-
-def _text(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,19 +210,83 @@ def test_places_that_are_refused(run: Run, target: Path, draft: Path, tmp_path: 
     assert run(*pair, draft, "--force").code == 3
 
 
-def test_a_report_replaces_no_file_of_the_input(run: Run, target: Path, tmp_path: Path) -> None:
+def test_a_report_replaces_no_file_of_input_or_output(run: Run, target: Path, tmp_path: Path) -> None:
     before = tree(target)
     xml = target / "openvino_model.xml"
-    for source, report in (
-        (target, target / "config.json"),
-        (target, xml.with_suffix(".bin")),
-        (xml, xml),
-        (xml, xml.with_suffix(".bin")),
+    for source, report, said in (
+        (target, target / "config.json", "lies within the input"),
+        (target, target / "new.json", "lies within the input"),
+        (target, xml.with_suffix(".bin"), "lies within the input"),
+        (xml, xml, "would replace a file of the input"),
+        (xml, xml.with_suffix(".bin"), "would replace a file of the input"),
     ):
         outcome = run("apply", source, "-p", ANNOTATE, "--dry-run", "--report", report)
         assert outcome.code == 3
-        assert "a file of the input" in outcome.err
+        assert said in outcome.err
+    out = tmp_path / "out"
+    out.mkdir()
+    for source, output, report, said in (
+        (target, out, out / "report.json", "lies within the output"),
+        (xml, tmp_path / "out.xml", tmp_path / "out.xml", "lies within the output"),
+        (xml, tmp_path / "out.xml", tmp_path / "out.bin", "what a file of the output is called"),
+        (target, tmp_path / "new", tmp_path / "graft.json", "what a file of the output is called"),
+    ):
+        outcome = run("apply", source, "-p", ANNOTATE, "-o", output, "--report", report)
+        assert outcome.code == 3
+        assert said in outcome.err
     assert tree(target) == before
+    assert [path.name for path in tmp_path.rglob("*")] == ["out"]
+
+
+def test_a_report_that_cannot_be_written_is_told_before_any_work(run: Run, target: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.json"
+    loop.symlink_to(loop)
+    (tmp_path / "folder.json").mkdir()
+    out = tmp_path / "out"
+    for report, said in (
+        (tmp_path / "folder.json", "is a directory"),
+        (loop, "too many levels of symbolic links"),
+        (Path("/proc/report.json"), "no such file or directory"),
+        (tmp_path / ("long" * 80), "file name too long"),
+    ):
+        outcome = run("apply", target, "-p", ANNOTATE, "-o", out, "--report", report)
+        assert outcome.code == 3, report
+        assert f"the report cannot be written: {said}" in outcome.err
+        assert len(outcome.err.splitlines()) == 1
+        assert not out.exists()
+
+
+def test_a_report_that_fails_in_the_end_says_that_the_models_are_there(run: Run, target: Path, tmp_path: Path) -> None:
+    outcome = run("apply", target, "-p", ANNOTATE, "-o", tmp_path / "out", "--report", "/dev/full")
+    assert outcome.code == 3
+    assert "the models were written, but the report cannot be written: no space left on device" in outcome.err
+    assert (tmp_path / "out" / "openvino_model.xml").is_file()
+
+
+def test_a_report_is_as_it_was_when_nothing_was_written(run: Run, target: Path, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text("an earlier one")
+    (tmp_path / "taken.xml").write_text("x")
+    for report in (old, new):  # the output is refused only by the save, which comes when the passes are done
+        args = ["-p", ANNOTATE, "-o", tmp_path / "taken.xml", "--force", "--report", report]
+        assert run("apply", target, *args).code == 3
+    assert old.read_text() == "an earlier one"
+    assert not new.exists()
+
+
+def test_a_report_goes_through_links_and_into_pipes(run: Run, target: Path, tmp_path: Path) -> None:
+    file, link = tmp_path / "report.json", tmp_path / "link.json"
+    file.write_text("x" * 100_000)
+    link.symlink_to(file)
+    assert run("apply", target, "-p", ANNOTATE, "--dry-run", "--report", link).code == 0
+    assert link.is_symlink()
+    assert json.loads(file.read_text())["written"] is False
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    assert run("apply", target, "-p", ANNOTATE, "-o", tmp_path / "out", "--report", pipe).code == 0
+    assert json.loads(reader.communicate(timeout=30)[0])["written"] is True
+    assert pipe.is_fifo()
 
 
 def test_missing_and_damaged_inputs_are_3(run: Run, target: Path, tmp_path: Path) -> None:
