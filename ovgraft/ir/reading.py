@@ -13,6 +13,7 @@ from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_digest
 from ovgraft.ir.head_sizes import restore_head_sizes
 from ovgraft.ir.rtinfo import get_text
+from ovgraft.ir.xmlcheck import encoding_problem, is_too_deep
 
 _UNKNOWN_OP = re.compile(r"Cannot create (\S+) layer .* from unsupported opset")
 _EXTENT = re.compile(rb' offset="(\d+)" size="(\d+)"')
@@ -49,6 +50,10 @@ def read_model(path: str | Path) -> ov.Model:
         raise ModelFileError(
             f"{path.name} is cut off: no </net> at its end", file=path, found=f"{len(text)} bytes", hint="get it again"
         )
+    if problem := encoding_problem(text):
+        raise ModelFileError(f"{path.name} has text that Python cannot hold: {problem}", file=path)
+    if is_too_deep(text):
+        raise ModelFileError(f"{path.name} nests its elements without end", file=path)
     extended = b' version="extension"' in text
     if extended:
         core().get_property("CPU", "FULL_DEVICE_NAME")  # PagedAttention is known only once the CPU plugin is loaded

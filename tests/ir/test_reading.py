@@ -188,3 +188,41 @@ def test_every_ir_of_the_zoo_ends_where_its_weights_end(shared: Path) -> None:
     assert len(found) > 25
     for path in found:
         ir.read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (b"\xff\xfe", "is not UTF-8"),  # OpenVINO takes any bytes
+        (b"\xed\xa0\x80", "is not UTF-8"),
+        (b"&#xD800;", "&#xD800; is no character"),
+        (b"&#57343;", "&#57343; is no character"),
+    ],
+)
+def test_names_that_are_no_text(xml: Path, name: bytes, said: str) -> None:
+    xml.write_bytes(xml.read_bytes().replace(b'name="input_ids"', b'name="' + name + b'"', 1))
+    assert said in str(error(xml))
+
+
+def test_names_of_any_characters_are_read(xml: Path) -> None:
+    xml.write_bytes(xml.read_bytes().replace(b'name="input_ids"', b'name="&#xE000;&#128512;\xd7\x90"', 1))
+    assert "\ue000\U0001f600\u05d0" in {node.get_friendly_name() for node in ir.read_model(xml).get_parameters()}
+
+
+@pytest.mark.parametrize("place", [b"<layers>", b"</edges>"])
+@pytest.mark.parametrize("inner", [b"", b'<x y="a>b"/><z></z><!-- <a> -->'])
+def test_rt_info_without_end_is_refused(xml: Path, place: bytes, inner: bytes) -> None:
+    text = xml.read_bytes()
+    branches, ends = (b"<a>" + inner) * 100_000, b"</a>" * 100_000
+    nested = b"<rt_info>" + branches + ends + b"</rt_info>"
+    before, after = (nested, b"") if place == b"<layers>" else (b"", nested)
+    xml.write_bytes(text[: text.index(b"<rt_info>\n\t\t<")].replace(place, before + place + after, 1) + b"</net>")
+    assert "nests its elements without end" in str(error(xml))
+
+
+def test_rt_info_of_many_levels_is_read(xml: Path) -> None:
+    model = models.tiny_decoder(1)
+    path = tuple(f"level{at}" for at in range(60))
+    ir.set_text(model, path, "deep")
+    ov.save_model(model, xml, compress_to_fp16=False)
+    assert ir.get_text(ir.read_model(xml), path) == "deep"
