@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
+from ovgraft.paths import path_name
 
 if TYPE_CHECKING:
     from ovgraft.graft import Package
@@ -150,7 +151,8 @@ def check_output(packages: Packages, out: Path, *, force: bool) -> None:
         raise ModelFileError(f"a target and its draft need a folder, not {out.name}", file=out, hint="name a folder")
     if "draft" not in packages and single_xml != (target.kind == "xml"):
         kind, other = ("an .xml", "a folder") if target.kind == "xml" else ("a folder", "an .xml")
-        raise ModelFileError(f"the input is {kind}, the output {out.name} is {other}", file=out, hint=f"name {kind}")
+        text = f"the input is {kind}, the output {path_name(out)} is {other}"
+        raise ModelFileError(text, file=out, hint=f"name {kind}")
     for package in packages.values():
         _check_input(package, out)
     if out.exists() and not single_xml and not out.is_dir():

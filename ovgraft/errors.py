@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ovgraft.noderef import NodeRef
+from ovgraft.paths import path_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class OvgraftError(Exception):
         data: dict[str, object] = {"type": type(self).__name__, "message": self.message}
         optional: dict[str, object] = {
             "hint": self.hint,
-            "file": None if self.file is None else self.file.name,
+            "file": None if self.file is None else path_name(self.file),
             "pass": self.pass_name,
             "node": None if self.node is None else self.node.to_dict(),
             "expected": None if self.expected is None else str(self.expected),
@@ -154,7 +155,7 @@ class CheckpointError(ModelFileError):
     """A draft checkpoint that is incomplete, contradictory or not understood.
 
     Args:
-        key: The config key or tensor name it is about.
+        key: The config key or tensor name it is about; the message names it.
     """
 
     def __init__(
@@ -168,6 +169,8 @@ class CheckpointError(ModelFileError):
         hint: str | None = None,
         reasons: tuple[Reason, ...] = (),
     ) -> None:
+        if key is not None and key not in message and key.rpartition(".")[2] not in message:
+            message = f"{message} ({key})"
         super().__init__(message, file=file, expected=expected, found=found, hint=hint, reasons=reasons)
         self.key = key
 

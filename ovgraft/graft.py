@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ovgraft import ir, saving
-from ovgraft.drafts.contract import FileName
+from ovgraft.drafts.contract import CHECKPOINT_WEIGHTS, FileName
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
+from ovgraft.paths import path_name
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -23,9 +25,8 @@ if TYPE_CHECKING:
 
 _MAIN = (str(FileName.MODEL), str(FileName.LANGUAGE_MODEL))
 _NEVER_MAIN = ("openvino_tokenizer", "openvino_detokenizer", "openvino_text_embeddings", "openvino_vision")
-_CHECKPOINT_WEIGHTS = ("*.safetensors", "*.npz", "*.onnx")
 _LEFT_BEHIND = (
-    *(*_CHECKPOINT_WEIGHTS, "*.safetensors.index.json", "*.onnx.data", "*.onnx_data"),
+    *("*.safetensors", "*.safetensors.index.json", "*.npz", "*.onnx", "*.onnx.data", "*.onnx_data"),
     *("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.gguf"),
     *("tokenizer*", "openvino_tokenizer.*", "openvino_detokenizer.*", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template*", "*.tiktoken", "spiece.model", "sentencepiece*.model"),
@@ -57,7 +58,7 @@ class Package:
             raise ModelFileError(f"no such file or folder: {path}", file=self.path)
         self.kind: Literal["folder", "xml"] = "folder" if self.path.is_dir() else "xml"
         if self.kind == "xml" and self.path.suffix != ".xml":
-            raise ModelFileError(f"{self.path.name} is neither a folder nor an .xml file", file=self.path)
+            raise ModelFileError(f"{path_name(self.path)} is neither a folder nor an .xml file", file=self.path)
         _refuse_leftovers(self.path, self.kind)
         self.is_checkpoint = False
         self.main_name = self.path.stem if self.kind == "xml" else self._find_main()
@@ -74,18 +75,18 @@ class Package:
         names = known or others
         if len(names) > 1:
             raise ModelFileError(
-                f"{self.path.name} holds several models to choose from: {', '.join(names)}",
+                f"{path_name(self.path)} holds several models to choose from: {', '.join(names)}",
                 file=self.path,
                 hint="name the .xml itself",
             )
         if names:
             return names[0]
         if (self.path / "config.json").is_file() and any(
-            next(self.path.glob(pattern), None) for pattern in _CHECKPOINT_WEIGHTS
+            next(self.path.glob(pattern), None) for pattern in CHECKPOINT_WEIGHTS
         ):
             self.is_checkpoint = True
             return _MAIN[0]
-        raise ModelFileError(f"there is no OpenVINO model in the folder {self.path.name}", file=self.path)
+        raise ModelFileError(f"there is no OpenVINO model in the folder {path_name(self.path)}", file=self.path)
 
     @property
     def folder(self) -> Path:
@@ -134,7 +135,7 @@ class Package:
         model = self.get(self.main_name)
         if model is None:
             raise ModelFileError(
-                f"{self.path.name} is a checkpoint, not an OpenVINO model",
+                f"{path_name(self.path)} is a checkpoint, not an OpenVINO model",
                 file=self.path,
                 hint="use a pass that builds a model from it, or export it first",
             )
@@ -230,7 +231,8 @@ def _refuse_leftovers(path: Path, kind: Literal["folder", "xml"]) -> None:
         refuse_leftover(stage_of(path.parent, path.stem))
         path = path.parent
     refuse_leftover(stage_of(path))
-    refuse_leftover(stage_of(path.absolute().parent), within=Path(path.absolute().name))
+    place = Path(os.path.abspath(path))
+    refuse_leftover(stage_of(place.parent), within=Path(place.name))
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,33 @@ def test_the_main_model_of_a_folder(root: Path) -> None:
     assert vlm.get("openvino_nothing") is None
 
 
+@pytest.mark.parametrize("path", [".", "..", "sub/.."])
+def test_a_folder_is_told_by_its_name_however_it_was_named(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    (tmp_path / "empty" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty" / "sub" if path == ".." else tmp_path / "empty")
+    found = error(lambda: Package(path))
+    assert str(found) == f"there is no OpenVINO model in the folder empty [{path}]"
+    assert found.to_dict()["file"] == "empty"
+    for name in ("a.xml", "b.xml"):
+        (tmp_path / "empty" / name).write_text("<net></net>")
+    assert str(error(lambda: Package(path))).startswith("empty holds several models to choose from: a, b")
+    shutil.copytree(root / "checkpoint", tmp_path / "empty", dirs_exist_ok=True)
+    for name in ("a.xml", "b.xml"):
+        (tmp_path / "empty" / name).unlink()
+    assert str(error(lambda: Package(path).model)).startswith("empty is a checkpoint, not an OpenVINO model")
+
+
+def test_a_dead_swap_around_a_package_is_seen_from_within(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = root / ".ovgraft-save" / "old" / "target"
+    left.mkdir(parents=True)
+    (left / "openvino_model.xml").write_text("old")
+    (root / "target" / "sub").mkdir()
+    monkeypatch.chdir(root / "target" / "sub")
+    assert "interrupted" in str(error(lambda: Package("..")))
+
+
 def test_the_only_xml_of_another_name(root: Path) -> None:
     for suffix in (".xml", ".bin"):
         (root / "target" / f"openvino_model{suffix}").rename(root / "target" / f"mine{suffix}")

@@ -13,6 +13,7 @@ from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import ModelFileError
 from ovgraft.inspection.layout import Block, Cell, Line, Table
 from ovgraft.ir.reading import verify_digest
+from ovgraft.paths import path_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,8 @@ def verify_one(path: Path, draft: Path | None, inputs: Arrays, status: Status, *
             common = {key: options[key] for key in ("seed", "samples", "device")}
             witnessed.append(checks.compare_with_formulas(model, formulas, subject=f"{subject}, formulas", **common))
     if not reports:
-        raise ModelFileError(f"{path.name} holds no OpenVINO model to run", file=path, hint="build or export it first")
+        text = f"{path_name(path)} holds no OpenVINO model to run"
+        raise ModelFileError(text, file=path, hint="build or export it first")
     finite, same = all(report.good for report in reports), all(comparison.same for comparison in witnessed)
     data: dict[str, object] = {
         "schema": 1,

@@ -9,6 +9,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from ovgraft.errors import ModelFileError
+from ovgraft.paths import path_name
 
 Stamp = tuple[int, int, int]
 """Inode, size and modification time of a file."""
@@ -57,7 +58,7 @@ def walk_files(folder: Path) -> list[Path]:
 def _walk(folder: Path, below: Path, parents: tuple[str, ...]) -> list[Path]:
     here = os.path.realpath(folder / below)
     if here in parents:
-        raise ModelFileError(f"the links in {folder.name} lead in a circle at {below}", file=folder / below)
+        raise ModelFileError(f"the links in {path_name(folder)} lead in a circle at {below}", file=folder / below)
     files: list[Path] = []
     for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
         path = below / entry.name
@@ -77,7 +78,7 @@ def _walk(folder: Path, below: Path, parents: tuple[str, ...]) -> list[Path]:
 
 def file_error(error: OSError, path: Path) -> ModelFileError:
     """What the system said, as one sentence about ``path``."""
-    name = path.name
+    name = path_name(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelFileError(f"no room left on the disk while writing {name}", file=path)
     said = os.strerror(error.errno).lower() if error.errno else str(error)

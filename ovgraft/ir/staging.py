@@ -23,6 +23,7 @@ from pathlib import Path
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_error, sync
 from ovgraft.ir.locking import LOCK, is_locked, lock_folder, remove_locked
+from ovgraft.paths import path_name
 
 SUFFIX = ".ovgraft-save"
 
@@ -178,7 +179,7 @@ def _refuse_neighbours(places: Iterable[Place], folder: Path, file: str | None) 
     They are those of the graft around the folder, of the packages and single IRs within it, of the folder itself when
     one IR of it is saved, and of the folder from when it did not exist yet.
     """
-    home = folder.absolute()
+    home = Path(os.path.abspath(folder))
     around, unborn = home.parent / SUFFIX, home.parent / f".{home.name}{SUFFIX}"
     within = [*home.glob(f"*{SUFFIX}"), *home.glob(f"*/*{SUFFIX}")] if file is None else [home / SUFFIX]
     own = {os.path.realpath(place.stage) for place in places}
@@ -211,7 +212,7 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
     made: list[Path] = []
     try:
         for folder, file in folders:
-            on_step(f"stage {folder.name}")
+            on_step(f"stage {path_name(folder)}")
             places.append(_open(folder, file))
         for folder, file in folders:
             _refuse_neighbours(places, folder, file)
@@ -264,7 +265,7 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
 
     standing = [place for place in places if not place.fresh]
     for place in standing:
-        move(place.stage / _NEW, place.stage / _READY, f"{place.folder.name} ready")
+        move(place.stage / _NEW, place.stage / _READY, f"{path_name(place.folder)} ready")
     entering = [(place, file) for place in standing for file in place.files]
     leaving = [(place, file) for place, file in entering if os.path.lexists(place.folder / file)]
     leaving += [(place, file) for place in standing for file in place.obsolete]
@@ -284,11 +285,11 @@ def _swap(places: list[Place], done: list[tuple[Path, Path]], made: list[Path], 
             move(place.stage / _READY / file, place.folder / file, f"new {file} in")
     for place in places:
         if place.fresh:
-            move(place.stage / _NEW, place.folder, f"new {place.folder.name} in")
+            move(place.stage / _NEW, place.folder, f"new {path_name(place.folder)} in")
     lasting = [place for place in places if place.lasting]
     changed = {(place.folder / file).parent for place in lasting for file in (*place.files, *place.obsolete)}
     for folder in sorted(changed | {place.folder.parent for place in lasting if place.fresh}):
-        on_step(f"sync {folder.name}")
+        on_step(f"sync {path_name(folder)}")
         sync(folder)
 
 
