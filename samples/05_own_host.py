@@ -1,10 +1,11 @@
-"""Speculative decoding with plain OpenVINO: what `--preset dflash` and `--preset eagle3` are for.
+"""Speculative decoding with plain OpenVINO: what `--preset dflash`, `dspark` and `eagle3` are for.
 
     python samples/05_own_host.py GRAFTED_FOLDER [--tokens 5,17,900] [--new-tokens 40] [--candidates 4]
 
-GRAFTED_FOLDER holds target/ and draft/ as `ovgraft apply --preset dflash` (or eagle3) writes them. The draft proposes,
-the target checks all candidates in one call, and the states are cut back to what was accepted. The text is the target's
-own; what a good draft changes is how many tokens one target call yields. One request, greedy, exact precision.
+GRAFTED_FOLDER holds target/ and draft/ as `ovgraft apply --preset dflash` (or dspark, eagle3) writes them. The draft
+proposes, the target checks all candidates in one call, and the states are cut back to what was accepted. The text is
+the target's own; what a good draft changes is how many tokens one target call yields. One request, greedy, exact
+precision.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
+
+from ovgraft.checks.head_walk import HeadWalk, best_walk
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
@@ -77,18 +80,32 @@ class Result:
 
 
 class DFlash:
-    """Proposes a whole block at once; its states hold context rows only, so nothing is ever cut."""
+    """Proposes a whole block at once; its states hold context rows only, so nothing is ever cut.
+
+    With a Markov head (DSpark) or a candidate selector (DFlash-2) beside the draft, each row's token depends on the one
+    before it; without, tokens are the best of each row.
+    """
 
     def __init__(self, file: Path) -> None:
         self.session = Session(file)
-        self._mask = int(self.session.model.get_rt_info(["dflash", "mask_token_id"]).astype(str))
+        info = self.session.model.get_rt_info
+        self._mask = int(info(["dflash", "mask_token_id"]).astype(str))
+        says_offset = self.session.model.has_rt_info(["dflash", "candidate_position_offset"])
+        self._cut_rows = int(info(["dflash", "candidate_position_offset"]).astype(str)) if says_offset else 1
+        head = file.with_name("openvino_markov_head_model.xml")
+        model = ov.Core().read_model(head) if head.exists() else None
+        self._head = HeadWalk(model, best_walk(model)) if model else None
 
     def propose(self, tokens: Sequence[int], states: NDArray[np.float32], count: int) -> list[int]:
         """Candidates after ``tokens``; states f32 ``[1, C, H]`` belong to the C rows before the last token."""
-        block = np.array([[tokens[-1], *[self._mask] * count]], np.int64)
+        rows = count + self._cut_rows
+        block = np.array([[tokens[-1], *[self._mask] * (rows - 1)]], np.int64)
         feeds: dict[str, NDArray[Any]] = {"input_ids": block, "hidden_states": states}
-        out = self.session.run(feeds, states.shape[1] + block.shape[1], kept=states.shape[1])
-        return [int(token) for token in out["logits"][0].argmax(-1)]
+        out = self.session.run(feeds, states.shape[1] + rows, kept=states.shape[1])
+        if self._head is None:
+            return [int(token) for token in out["logits"][0].argmax(-1)]
+        hidden = out["last_hidden_state"][0] if "last_hidden_state" in out else None
+        return [int(token) for token in self._head.tokens(out["logits"][0], hidden, tokens[-1])]
 
 
 class Eagle3:

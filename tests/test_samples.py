@@ -57,6 +57,17 @@ def test_toml_sample_makes_a_pair_that_a_host_runs(tmp_path: Path) -> None:
     assert "tokens per target call" in said
 
 
+def test_checkpoint_sample_becomes_a_pair_that_a_host_runs(tmp_path: Path) -> None:
+    target = SAMPLES / "pair" / "target"
+    texts = []
+    for name, draft in (("dspark", SAMPLES / "dspark"), ("dflash", SAMPLES / "pair" / "draft")):
+        out = tmp_path / name
+        cli("apply", "--target", target, "--draft", draft, "--preset", name, "-o", out)
+        texts.append(run(sys.executable, SAMPLES / "05_own_host.py", out, "--new-tokens", "12").splitlines()[0])
+    assert (tmp_path / "dspark" / "draft" / "openvino_markov_head_model.xml").exists()
+    assert texts[0] == texts[1]  # the text is the target's, whatever drafts
+
+
 @pytest.mark.genai
 def test_genai_sample() -> None:
     pytest.importorskip("openvino_genai", reason="openvino_genai is not installed: pip install 'ovgraft[genai]'")
