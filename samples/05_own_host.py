@@ -94,7 +94,8 @@ class DFlash:
         self._cut_rows = int(info(["dflash", "candidate_position_offset"]).astype(str)) if says_offset else 1
         head = file.with_name("openvino_markov_head_model.xml")
         model = ov.Core().read_model(head) if head.exists() else None
-        self._head = HeadWalk(model, best_walk(model)) if model else None
+        walk = best_walk(model)
+        self._head = HeadWalk(model, walk) if model is not None and walk != "none" else None
 
     def propose(self, tokens: Sequence[int], states: NDArray[np.float32], count: int) -> list[int]:
         """Candidates after ``tokens``; states f32 ``[1, C, H]`` belong to the C rows before the last token."""
