@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         position_problems,
         repair,
     )
-    from ovgraft.decoder.types import Decoder, Embedding, Layer, LayerConvention, LmHead
+    from ovgraft.decoder.types import Decoder, Embedding, Layer, LayerConvention, LayerStack, LmHead
 
 __all__ = [
     "ATTENTION",
@@ -60,6 +60,7 @@ __all__ = [
     "Embedding",
     "Layer",
     "LayerConvention",
+    "LayerStack",
     "LmHead",
     "MaskFacts",
     "Matrix",
@@ -116,7 +117,7 @@ __getattr__, __dir__ = attach(
         "lm_head": ("read_lm_head",),
         "places": ("Place", "describe_output"),
         "read": ("read_decoder",),
-        "types": ("Decoder", "Embedding", "Layer", "LayerConvention", "LmHead"),
+        "types": ("Decoder", "Embedding", "Layer", "LayerConvention", "LayerStack", "LmHead"),
         "decomposed": (
             "Decomposed",
             "find_decomposed",

@@ -11,7 +11,7 @@ from ovgraft.decoder.dataflow import Value, stream
 from ovgraft.decoder.kinds import state_owners
 from ovgraft.decoder.paging import fold
 from ovgraft.decoder.steps import ATTENTION_TYPES, StateReads, state_reads
-from ovgraft.decoder.types import Decoder
+from ovgraft.decoder.types import LayerStack
 from ovgraft.ir.graph import Graph
 
 _MASK_PORT, _SINKS_PORT = 3, 5
@@ -55,7 +55,7 @@ class Attention:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """One variable of a stateful decoder.
+    """One variable of a stateful model.
 
     Attributes:
         variable_id: Its id.
@@ -72,16 +72,15 @@ class State:
     readers: tuple[int, ...]
 
 
-def read_attention(decoder: Decoder) -> tuple[Attention, ...]:
+def read_attention(stack: LayerStack) -> tuple[Attention, ...]:
     """The attention ops of all layers, in order; attention written out is not listed."""
-    reads = _reads(decoder)
-    owners = _owners(decoder)
-    shapes = {v.info.variable_id: v.info.data_shape for v in decoder.model.get_variables()}
+    graph, reads, owners = stack.graph, _reads(stack), _owners(stack)
+    shapes = {v.info.variable_id: v.info.data_shape for v in stack.model.get_variables()}
     found: list[Attention] = []
-    for layer in decoder.layers:
+    for layer in stack.layers:
         for node in layer.attention:
             if node.get_type_name() in ATTENTION_TYPES:
-                states = _states(decoder.graph, reads, decoder.graph.index(node))
+                states = _states(graph, reads, graph.index(node))
                 owned = {owners[state] for state in states if state in owners}
                 sizes = _paged_sizes(node) if node.get_type_name().startswith("Paged") else _sizes(node, states, shapes)
                 found.append(
@@ -89,7 +88,7 @@ def read_attention(decoder: Decoder) -> tuple[Attention, ...]:
                         node,
                         layer.index,
                         *sizes,
-                        window=_window(decoder.graph, decoder.graph.index(node)),
+                        window=_window(graph, graph.index(node)),
                         sinks=_has_sinks(node),
                         states=states,
                         state_layer=min(owned) if owned else None,
@@ -98,12 +97,12 @@ def read_attention(decoder: Decoder) -> tuple[Attention, ...]:
     return tuple(found)
 
 
-def read_states(decoder: Decoder) -> tuple[State, ...]:
-    """The variables of a stateful decoder, by owning layer, then by id."""
-    reads, owners = _reads(decoder), _owners(decoder)
+def read_states(stack: LayerStack) -> tuple[State, ...]:
+    """The variables of a stateful model, by owning layer, then by id."""
+    reads, owners = _reads(stack), _owners(stack)
     readers: dict[str, list[int]] = {}
-    for layer in decoder.layers:
-        nodes = (decoder.graph.index(node) for node in layer.attention)
+    for layer in stack.layers:
+        nodes = (stack.graph.index(node) for node in layer.attention)
         for state in sorted({state for node in nodes for state in reads.get(node, ())}):
             readers.setdefault(state, []).append(layer.index)
     states = [
@@ -114,20 +113,19 @@ def read_states(decoder: Decoder) -> tuple[State, ...]:
             owners.get(info.variable_id),
             tuple(readers.get(info.variable_id, ())),
         )
-        for info in (variable.info for variable in decoder.model.get_variables())
+        for info in (variable.info for variable in stack.model.get_variables())
     ]
-    last = len(decoder.layers)
+    last = len(stack.layers)
     return tuple(sorted(states, key=lambda s: (last if s.layer is None else s.layer, s.variable_id)))
 
 
-def _reads(decoder: Decoder) -> StateReads:
-    source, sink = (_value(decoder.graph, output) for output in (decoder.source, decoder.lm_head.hidden))
-    ways = stream(decoder.graph, source, sink)
-    return state_reads(decoder.graph, ways) if ways is not None else {}
+def _reads(stack: LayerStack) -> StateReads:
+    ways = stream(stack.graph, _value(stack.graph, stack.source), _value(stack.graph, stack.sink))
+    return state_reads(stack.graph, ways) if ways is not None else {}
 
 
-def _owners(decoder: Decoder) -> dict[str, int]:
-    return state_owners(decoder.graph, [_value(decoder.graph, layer.entry) for layer in decoder.layers])
+def _owners(stack: LayerStack) -> dict[str, int]:
+    return state_owners(stack.graph, [_value(stack.graph, layer.entry) for layer in stack.layers])
 
 
 def _value(graph: Graph, output: ov.Output) -> Value:

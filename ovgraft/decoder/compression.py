@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from ovgraft.decoder.lm_head import read_lm_head
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Port
 from ovgraft.errors import PostconditionError, PreconditionError, Reason, StructureError
 from ovgraft.ir.graph import Graph
+from ovgraft.ir.refs import node_ref
 from ovgraft.ir.rtinfo import get_user_data
 from ovgraft.ir.weights import WeightSubgraph, weight_root
 
@@ -39,18 +41,25 @@ class Matrix:
     """A weight that could be compressed.
 
     Attributes:
-        reader: Friendly name of the op that computes with it.
+        node: The op that computes with it.
+        index: Its number in topological order, the same in a clone.
         role: ``lm_head``, ``embedding`` or ``layer``.
         width: Numbers a row is summed over, which groups divide.
         weight: How it is stored.
         grafted: It came from another model and a digest of it is on record.
     """
 
-    reader: str
+    node: ov.Node
+    index: int
     role: Role
     width: int
     weight: WeightSubgraph
     grafted: bool
+
+    @property
+    def reader(self) -> str:
+        """Friendly name of the op, for people: another one may be called the same."""
+        return str(self.node.get_friendly_name())
 
 
 def read_matrices(model: ov.Model) -> list[Matrix]:
@@ -75,17 +84,20 @@ def read_matrices(model: ov.Model) -> list[Matrix]:
             continue
         width = int(shape[-1] if transposed else shape[-2])
         grafted = any(get_user_data(node, WEIGHT_DIGEST_KEY) is not None for node in root.nodes)
-        found.append(Matrix(graph.names[i], role, width, root, grafted))
+        found.append(Matrix(graph.nodes[i], i, role, width, root, grafted))
     return found
 
 
-def compress(model: ov.Model, plan: Mapping[str, Bits], group_size: int) -> None:
+def compress(model: ov.Model, plan: Mapping[int, Bits], group_size: int) -> int:
     """Compress a model in place: int8 asymmetric per row, int4 symmetric in groups.
 
     Args:
         model: Changed also when this fails: hand in a clone.
-        plan: Reader of a matrix -> what it becomes. Everything else stays as it is.
+        plan: ``index`` of a matrix -> what it becomes. Everything else stays as it is.
         group_size: Numbers that share a scale in int4; -1 for a whole row.
+
+    Returns:
+        Bytes of the planned matrices as they are stored now.
 
     Raises:
         PreconditionError: NNCF is not installed, or rows cannot be cut into such groups.
@@ -94,7 +106,9 @@ def compress(model: ov.Model, plan: Mapping[str, Bits], group_size: int) -> None
     nncf = _nncf()
     matrices = read_matrices(model)
     _check_groups(matrices, plan, group_size)
-    before, others = _formats(matrices), _others(model, matrices)
+    before = [_Before(matrix.node, plan.get(matrix.index), matrix.weight.format) for matrix in matrices]
+    bits_of = {id(each.node): each.bits for each in before}
+    others = _others(model, matrices)
     del matrices  # it holds nodes that NNCF replaces
     modes: dict[Bits, dict[str, Any]] = {
         "int8": {"mode": nncf.CompressWeightsMode.INT8_ASYM},
@@ -105,25 +119,57 @@ def compress(model: ov.Model, plan: Mapping[str, Bits], group_size: int) -> None
             "ratio": 1.0,
         },
     }
-    with _quiet():
+    with _unique_names(model), _quiet():
         for bits, options in modes.items():  # int4 last: the record NNCF leaves in rt_info is that of the last call
             if bits not in plan.values():
                 continue
-            graph = Graph(model)
             ignored = [
-                name
-                for name, kind in zip(graph.names, graph.types, strict=True)
-                if kind in _COMPRESSIBLE and plan.get(name) != bits
+                node.get_friendly_name()
+                for node in model.get_ordered_ops()
+                if node.get_type_name() in _COMPRESSIBLE and bits_of.get(id(node)) != bits
             ]
             scope = nncf.IgnoredScope(names=sorted(ignored), validate=False)
             nncf.compress_weights(model, ignored_scope=scope, **options)
-    model.validate_nodes_and_infer_types()
-    matrices = read_matrices(model)
-    _name_new_nodes(matrices, plan)
-    _check_done(before, _formats(matrices), plan)
-    touched = sorted(others.items() - _others(model, matrices).items())
+        model.validate_nodes_and_infer_types()
+        matrices = read_matrices(model)
+        planned = [matrix for matrix in matrices if bits_of.get(id(matrix.node)) is not None]
+        _name_new_nodes(planned)
+    _check_done(before, matrices)
+    kept = {id(node) for node in _others(model, matrices)}
+    touched = sorted(node.get_friendly_name() for node in others if id(node) not in kept)
     if touched:
-        raise PostconditionError("NNCF changed constants that are no matrices", found=", ".join(dict(touched)))
+        raise PostconditionError("NNCF changed constants that are no matrices", found=", ".join(touched))
+    return sum(matrix.weight.bytes for matrix in planned)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """A matrix before NNCF ran: its reader, what it is to become (None: it stays), how it was stored."""
+
+    node: ov.Node
+    bits: Bits | None
+    format: str
+
+
+@contextlib.contextmanager
+def _unique_names(model: ov.Model) -> Iterator[None]:
+    """NNCF knows nodes by their friendly names, which OpenVINO lets repeat; repeated ones are numbered for its time."""
+    nodes = model.get_ordered_ops()
+    counts = Counter(node.get_friendly_name() for node in nodes)
+    given: dict[str, str] = {}
+    for i, node in enumerate(nodes):
+        name = unique = node.get_friendly_name()
+        if counts[name] > 1:
+            while unique in counts or unique in given:
+                unique = f"{unique}#{i}"
+            given[unique] = name
+            node.set_friendly_name(unique)
+    try:
+        yield
+    finally:
+        for node in model.get_ordered_ops():  # new constants have the names of those they replace
+            if node.get_friendly_name() in given:
+                node.set_friendly_name(given[node.get_friendly_name()])
 
 
 def _special(model: ov.Model, graph: Graph) -> dict[int, Role]:
@@ -150,11 +196,11 @@ def _constants(output: ov.Output) -> set[int]:
     return set() if root is None else {id(constant) for constant in root.constants}
 
 
-def _check_groups(matrices: list[Matrix], plan: Mapping[str, Bits], group_size: int) -> None:
+def _check_groups(matrices: list[Matrix], plan: Mapping[int, Bits], group_size: int) -> None:
     bad = [
         matrix
         for matrix in matrices
-        if plan.get(matrix.reader) == "int4" and group_size > 0 and matrix.width % group_size
+        if plan.get(matrix.index) == "int4" and group_size > 0 and matrix.width % group_size
     ]
     if not bad:
         return
@@ -162,7 +208,11 @@ def _check_groups(matrices: list[Matrix], plan: Mapping[str, Bits], group_size: 
     while all(matrix.width % (2 * fits) == 0 for matrix in bad):
         fits *= 2
     reasons = tuple(
-        Reason("group-size", f"{matrix.reader} sums over {matrix.width} numbers, no multiple of {group_size}")
+        Reason(
+            "group-size",
+            f"{matrix.reader} sums over {matrix.width} numbers, no multiple of {group_size}",
+            (node_ref(matrix.node),),
+        )
         for matrix in bad
     )
     hint = f"group-size={fits} divides them all" if fits >= 16 else "say group-size=-1 for one scale a row"
@@ -171,41 +221,30 @@ def _check_groups(matrices: list[Matrix], plan: Mapping[str, Bits], group_size: 
     )
 
 
-def _formats(matrices: list[Matrix]) -> dict[str, str]:
-    return {matrix.reader: matrix.weight.format for matrix in matrices}
-
-
-def _check_done(before: Mapping[str, str], found: Mapping[str, str], plan: Mapping[str, Bits]) -> None:
+def _check_done(before: list[_Before], matrices: list[Matrix]) -> None:
+    found = {id(matrix.node): matrix.weight.format for matrix in matrices}
     wrong = []
-    for reader, kept in before.items():
-        bits = plan.get(reader)
-        wanted = (kept,) if bits is None else _STORED[bits]
-        if found.get(reader) not in wanted:
-            wrong.append(f"{reader}: expected {' or '.join(wanted)}, found {found.get(reader, 'nothing')}")
+    for each in before:
+        wanted = (each.format,) if each.bits is None else _STORED[each.bits]
+        if found.get(id(each.node)) not in wanted:
+            text = f"expected {' or '.join(wanted)}, found {found.get(id(each.node), 'nothing')}"
+            wrong.append(Reason("not-as-planned", text, (node_ref(each.node),)))
     if wrong:
-        raise PostconditionError(
-            f"NNCF left {len(wrong)} weights otherwise than planned",
-            reasons=tuple(Reason("not-as-planned", text) for text in wrong),
-        )
+        raise PostconditionError(f"NNCF left {len(wrong)} weights otherwise than planned", reasons=tuple(wrong))
 
 
-def _others(model: ov.Model, matrices: list[Matrix]) -> dict[str, str]:
-    """Element type of every constant that is no part of a matrix: norms, biases, maps, tables, shapes."""
+def _others(model: ov.Model, matrices: list[Matrix]) -> list[ov.Node]:
+    """Every constant that is no part of a matrix: norms, biases, maps, tables, shapes."""
     parts = {id(constant) for matrix in matrices for constant in matrix.weight.constants}
-    return {
-        node.get_friendly_name(): node.get_output_element_type(0).get_type_name()
-        for node in model.get_ordered_ops()
-        if node.get_type_name() == "Constant" and id(node) not in parts
-    }
+    return [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant" and id(node) not in parts]
 
 
-def _name_new_nodes(matrices: list[Matrix], plan: Mapping[str, Bits]) -> None:
+def _name_new_nodes(matrices: list[Matrix]) -> None:
     """Name what NNCF left to a process counter, so that equal inputs give equal files."""
     for matrix in matrices:
-        if matrix.reader in plan:
-            unnamed = [node for node in matrix.weight.nodes if node.get_friendly_name() == node.get_name()]
-            for place, node in enumerate(unnamed):
-                node.set_friendly_name(f"{matrix.reader}/weight/{node.get_type_name()}_{place}")
+        unnamed = [node for node in matrix.weight.nodes if node.get_friendly_name() == node.get_name()]
+        for place, node in enumerate(unnamed):
+            node.set_friendly_name(f"{matrix.reader}/weight/{node.get_type_name()}_{place}")
 
 
 def _nncf() -> Any:

@@ -22,7 +22,8 @@ RECURRENCE = "recurrence"
 def layer_kind(graph: Graph, values: Origins, ways: Stream, reads: StateReads, block: Step) -> str:
     """How a step mixes positions.
 
-    A convolution in front of linear attention or of a state space belongs to it and is not named.
+    A convolution in front of linear attention or of a state space belongs to it and is not named. Rows moved along
+    their axis and summed with factors are one too, as DFlash-2 has it around its branches.
     """
     marks = {graph.types[node] for node in block.marks}
     has_convolution = any(graph.types[node] in CONVOLUTION_TYPES for node in block.nodes)
@@ -37,7 +38,19 @@ def layer_kind(graph: Graph, values: Origins, ways: Stream, reads: StateReads, b
     elif has_convolution:
         # Beside attention, keys and values are states too, so the number of states tells nothing here.
         kinds.append("convolution" if not kinds or len(variables) <= 3 else "state_space")
+    elif kinds and any(_moves_rows(graph, values, node) for node in block.nodes):
+        kinds.append("convolution")
     return "+".join(kinds) or RECURRENCE
+
+
+def _moves_rows(graph: Graph, values: Origins, node: int) -> bool:
+    """Whether a node puts rows behind others that no data feeds, as zeros in front of a block."""
+    if graph.types[node] != "Concat" or graph.nodes[node].get_attributes()["axis"] not in (1, -2):
+        return False
+    rank = graph.nodes[node].get_output_partial_shape(0).rank
+    first, *others = (producer for producer, _ in graph.inputs[node])
+    is_rows = rank.is_static and rank.get_length() == 3
+    return is_rows and not values.fed[first] and any(values.fed[other] for other in others)
 
 
 def _softmax_meets_values(graph: Graph, values: Origins, ways: Stream, block: Step) -> bool:

@@ -13,13 +13,15 @@ from ovgraft.ir.graph import Graph
 _SHAPING = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Tanh", "Clamp"})
 _WITH_CONSTANT = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SELECTION = frozenset({"Gather", "Slice", "StridedSlice"})
+_UPDATES = 2
 
 
 def read_lm_head(model: ov.Model, graph: Graph | None = None, values: Origins | None = None) -> LmHead:
     """Find the output layer of a model.
 
     Args:
-        model: Any model with a ``logits`` output, or with one output that ends in a product with a constant weight.
+        model: Any model with a ``logits`` output, or with one output that ends in a product with a constant weight; a
+            draft that gives out the best token of each row instead counts too.
         graph: Its indexed view, when the caller has one.
         values: What :func:`~ovgraft.decoder.dataflow.origins` says of the graph, when the caller has it.
 
@@ -30,8 +32,8 @@ def read_lm_head(model: ov.Model, graph: Graph | None = None, values: Origins | 
     values = values or origins(graph)
     found: list[LmHead] = []
     reasons: list[Reason] = []
-    for result in _logits_results(graph):
-        head = _behind(graph, values, result)
+    for result, logits in _logits(graph, values):
+        head = _behind(graph, values, result, logits)
         if isinstance(head, LmHead):
             found.append(head)
         else:
@@ -51,20 +53,38 @@ def read_lm_head(model: ov.Model, graph: Graph | None = None, values: Origins | 
     return found[0]
 
 
-def _logits_results(graph: Graph) -> list[int]:
-    """The Result named ``logits``, else all real-typed ones."""
+def _logits(graph: Graph, values: Origins) -> list[tuple[int, Value]]:
+    """Results and the logits behind them: the Result named ``logits``, else what tokens are chosen by, else all."""
     results = [i for i in graph.find("Result") if graph.is_real(i)]
-    named = [
-        i
-        for i in results
-        if Port.LOGITS in graph.nodes[i].input_value(0).get_names() | graph.nodes[i].output(0).get_names()
-    ]
-    return named or results
+    named = [i for i in results if _is_called(graph, i, Port.LOGITS)]
+    chosen = [i for i in graph.find("Result") if _is_called(graph, i, Port.DRAFT_TOKEN_IDS)]
+    if chosen and not named:
+        return [(i, value) for i in chosen for value in _compared(graph, values, i)]
+    return [(i, graph.inputs[i][0]) for i in named or results]
 
 
-def _behind(graph: Graph, values: Origins, result: int) -> LmHead | Reason:
+def _is_called(graph: Graph, result: int, name: Port) -> bool:
+    return name in graph.nodes[result].input_value(0).get_names() | graph.nodes[result].output(0).get_names()
+
+
+def _compared(graph: Graph, values: Origins, result: int) -> list[Value]:
+    """The first real-typed value above the integers of a Result, where the others come from."""
+    found: set[Value] = set()
+    seen: set[int] = set()
+    waiting = [result]
+    while waiting:
+        for value in graph.inputs[waiting.pop()]:
+            if graph.is_real(*value):
+                found |= {value} if values.fed[value[0]] else set()
+            elif value[0] not in seen:
+                seen.add(value[0])
+                waiting.append(value[0])
+    return sorted(found)[:1]
+
+
+def _behind(graph: Graph, values: Origins, result: int, logits: Value) -> LmHead | Reason:
     """The output layer behind one Result, or why there is none."""
-    logits = node, _ = graph.inputs[result][0]
+    node, _ = logits
     after: list[int] = []
     while graph.types[node] != "MatMul":
         operand = _data_operand(graph, values, node)
@@ -107,6 +127,8 @@ def _data_operand(graph: Graph, values: Origins, node: int) -> Value | None:
     sources = graph.inputs[node]
     if graph.types[node] in _SHAPING | _SELECTION and not values.constant[sources[0][0]]:
         return sources[0]
+    if graph.types[node] == "ScatterUpdate" and not values.fed[sources[0][0]]:
+        return sources[_UPDATES]  # rows written among rows of nothing, where a draft computes on its block alone
     if graph.types[node] in _WITH_CONSTANT:
         varying = [source for source in sources if not values.constant[source[0]]]
         if len(varying) == 1:

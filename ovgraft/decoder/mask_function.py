@@ -65,8 +65,11 @@ class MaskFunction:
         keep_alive = _nodes_behind(root)
         self.content = _content(root)
         _free_cache_variables(keep_alive)
-        if not draft:
-            _free_activations(root)
+        activations = _activations(root)
+        # context and block rows are of two lengths: shape inference tells which one an activation has
+        self._activations = _model_of(activations) if draft and activations else None
+        for count, node in enumerate(activations):
+            _free(node, f"{_ACTIVATION}{count}")
         nodes = _nodes_behind(root)
         scalars = [node.data.item() for node in nodes if node.get_type_name() == "Constant" and node.data.size == 1]
         whole = {abs(int(value)) for value in scalars if abs(value) < LONGEST and value == int(value)}
@@ -116,13 +119,30 @@ class MaskFunction:
             RuntimeError: The subgraph does not take these lengths.
         """
         types = np.zeros(rows, np.int64) if token_types is None else token_types
-        feeds = [_feed(name, port, past, context, rows, types) for name, port in self._ports]
+        shapes = self._activation_shapes(past, context, rows)
+        feeds = [
+            np.zeros(shapes[name], port.get_element_type().to_dtype())
+            if name in shapes
+            else _feed(name, port, past, context, rows, types)
+            for name, port in self._ports
+        ]
         # the plugin takes shapes that do not fit and reads past the end, shape inference does not
         self._shapes.reshape({i: ov.PartialShape(list(feed.shape)) for i, feed in enumerate(feeds)})
         found = self._request.infer(feeds)[0]
         bias = np.where(found > 0, 0, -np.inf) if self._boolean else np.where(found <= MASKED, -np.inf, found)
         lifted: Array = bias.astype(np.float32).reshape((1,) * (4 - bias.ndim) + bias.shape)[0]
         return lifted
+
+    def _activation_shapes(self, past: int, context: int, rows: int) -> dict[str, list[int]]:
+        """Of a draft: the shape of every activation, by the name of the input in its place."""
+        if self._activations is None:
+            return {}
+        types = np.zeros(context + rows, np.int64)
+        given = [
+            _feed(_port_name(port.get_node()), port, past, context, rows, types) for port in self._activations.inputs
+        ]
+        self._activations.reshape({i: ov.PartialShape(list(value.shape)) for i, value in enumerate(given)})
+        return {f"{_ACTIVATION}{i}": list(port.get_shape()) for i, port in enumerate(self._activations.outputs)}
 
 
 def _key(output: ov.Output) -> tuple[int, int]:
@@ -183,16 +203,21 @@ def _free_cache_variables(nodes: Iterable[ov.Node]) -> None:
         _free(node, f"{_PAST}{count}")
 
 
-def _free_activations(root: ov.Output) -> None:
-    """Put a parameter in the place of products ``[B, rows, width]`` that are asked for their shape alone."""
+def _activations(root: ov.Output) -> list[ov.Node]:
+    """Products ``[B, rows, width]`` that are asked for their shape alone; weights stay out with them."""
     used = {id(node) for node in _nodes_behind(root, values=True)}
-    freed = [
+    return [
         node
         for node in _nodes_behind(root)
         if node.get_type_name() == "MatMul" and id(node) not in used and _is_rows(node.get_output_partial_shape(0))
     ]
-    for count, node in enumerate(freed):
-        _free(node, f"{_ACTIVATION}{count}")
+
+
+def _model_of(nodes: Sequence[ov.Node]) -> ov.Model:
+    """A copy of all that is behind some nodes, whose outputs they are."""
+    behind = {id(node): node for root in nodes for node in _nodes_behind(root.output(0))}
+    parameters = [node for node in behind.values() if node.get_type_name() == "Parameter"]
+    return ov.Model([opset.result(node) for node in nodes], parameters, "activations").clone()
 
 
 def _is_rows(shape: ov.PartialShape) -> bool:

@@ -35,7 +35,7 @@ def read_decoder(model: ov.Model, graph: Graph | None = None) -> Decoder:
     lm_head = read_lm_head(model, graph, values)
     source, embedding = _source(graph, values, lm_head)
     layers = find_layers(graph, source, lm_head.hidden, values)
-    return Decoder(model, graph, source, embedding, layers, lm_head)
+    return Decoder(model, graph, source, lm_head.hidden, layers, embedding, lm_head)
 
 
 def _draft_signs(model: ov.Model) -> list[Reason]:

@@ -97,7 +97,7 @@ def _step(
         mixes=bool(mixing),
         residual=bool(mixing) and _goes_around(ways, start[0], end[0], nodes, mixing),
         joins=not mixing and any(_takes_in(graph, values, ways, node) for node in nodes),
-        crossing=_crossing(ways, end[0], nodes, mixing, set(marks)) if marks else None,
+        crossing=_crossing(graph, ways, end[0], nodes, mixing, set(marks)) if marks else None,
     )
 
 
@@ -129,23 +129,32 @@ def _goes_around(ways: Stream, start: int, end: int, nodes: Sequence[int], mixin
     return end in reached
 
 
-def _crossing(ways: Stream, end: int, nodes: Sequence[int], mixing: set[int], marks: set[int]) -> int | None:
+def _crossing(
+    graph: Graph, ways: Stream, end: int, nodes: Sequence[int], mixing: set[int], marks: set[int]
+) -> int | None:
     """A node inside that comes after a mixing node, before a mark, and reaches the end without mixing.
 
     One layer has none: between its input and its mark there is no residual. Two layers that a skip ties together have:
-    the output of the first.
+    the output of the first. A factor on what attention gave, such as the kernel of a convolution around it, is no skip.
     """
     mixed: set[int] = set()
+    marked: set[int] = set()
     for node in nodes:
         if node in mixing or any(before in mixed for before in ways.predecessors[node]):
             mixed.add(node)
+        if node in marks or any(before in marked for before in ways.predecessors[node]):
+            marked.add(node)
+
+    def scales(node: int, product: int) -> bool:
+        return graph.types[product] == "Multiply" and node not in marked and product in marked
+
     free = {end} - mixing
     before_mark: set[int] = set()
     for node in reversed(nodes):
         ahead = ways.successors[node] if node != end else ()
         if any(after in marks or after in before_mark for after in ahead):
             before_mark.add(node)
-        if any(after in free for after in ahead):
+        if any(after in free and not scales(node, after) for after in ahead):
             if node in mixed and node in before_mark:
                 return node
             if node not in mixing:

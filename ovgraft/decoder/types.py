@@ -90,23 +90,34 @@ class LmHead:
 
 
 @dataclass(frozen=True, eq=False)
-class Decoder:
-    """A decoder LM graph, read.
+class LayerStack:
+    """The layers of a decoder or of a draft, and the two values they lie between.
 
     Attributes:
         model: The model.
         graph: Its indexed view; stale after an edit, and so is this record.
-        source: Where token values enter: the embedding's output, or the ``inputs_embeds`` parameter.
-        embedding: The token embedding; None when the model takes ``inputs_embeds``.
-        layers: The decoder layers, in order.
-        lm_head: The output layer.
+        source: Where the stream begins: in a decoder the embedding's output, or the ``inputs_embeds`` parameter.
+        sink: Where it ends: what enters lm_head, or leaves a model without one.
+        layers: In order.
     """
 
     model: ov.Model
     graph: Graph
     source: ov.Output
-    embedding: Embedding | None
+    sink: ov.Output
     layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder(LayerStack):
+    """A decoder LM graph, read.
+
+    Attributes:
+        embedding: The token embedding; None when the model takes ``inputs_embeds``.
+        lm_head: The output layer.
+    """
+
+    embedding: Embedding | None
     lm_head: LmHead
 
     def hidden_state(self, i: int, convention: LayerConvention = "output") -> ov.Output:

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
         transplant,
         weight_digest,
     )
+    from ovgraft.drafts.layers import DraftTables, read_draft_layers, read_draft_tables
     from ovgraft.drafts.mask_row import mask_row_warning, read_mask_embedding
     from ovgraft.drafts.per_row import RowAttention, RowKinds
     from ovgraft.drafts.records import read_record, write_record
     from ovgraft.drafts.residual import last_residual
+    from ovgraft.drafts.row_attention import read_row_attention
     from ovgraft.drafts.shared_tables import Match, compare_table, resolve_shared
     from ovgraft.drafts.spec import DraftSpec, Source
     from ovgraft.drafts.target_fit import target_mismatches
@@ -46,6 +48,7 @@ __all__ = [
     "Checkpoint",
     "DraftIr",
     "DraftSpec",
+    "DraftTables",
     "ExportedDraft",
     "HiddenStateFc",
     "Match",
@@ -73,9 +76,12 @@ __all__ = [
     "open_weights",
     "read_checkpoint",
     "read_draft",
+    "read_draft_layers",
+    "read_draft_tables",
     "read_exported",
     "read_mask_embedding",
     "read_record",
+    "read_row_attention",
     "redirect",
     "resolve_shared",
     "rewrite",
@@ -112,9 +118,11 @@ __getattr__, __dir__ = attach(
             "transplant",
             "weight_digest",
         ),
+        "layers": ("DraftTables", "read_draft_layers", "read_draft_tables"),
         "mask_row": ("mask_row_warning", "read_mask_embedding"),
         "records": ("read_record", "write_record"),
         "residual": ("last_residual",),
+        "row_attention": ("read_row_attention",),
         "shared_tables": ("Match", "compare_table", "resolve_shared"),
         "spec": ("DraftSpec", "Source"),
         "target_fit": ("target_mismatches",),

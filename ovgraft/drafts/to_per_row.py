@@ -9,39 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import openvino as ov
 
 from ovgraft import ir
-from ovgraft.decoder.mask_function import MaskFunction, mask_functions
+from ovgraft.drafts.cached_rows import CachedRows, read_cached_rows
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.grafting import redirect
 from ovgraft.drafts.per_row import RowAttention, RowKinds, repeat_heads
+from ovgraft.drafts.row_attention import read_row_attention
 from ovgraft.errors import Reason, StructureError
 from ovgraft.ir.graph import Graph
-
-_CONTEXT, _ROWS = 40, 6
-_LONGEST_TRIED = 1 << 15  # context rows: the mask may hang on the FC of as many states
-_HEAD_LAYOUT = {"Reshape", "Broadcast", "Unsqueeze", "Transpose", "Convert"}
-
-
-@dataclass(frozen=True)
-class CachedRows:
-    """Where one of key or value gets its rows.
-
-    Attributes:
-        joined: Concat of cache and block part, what attention reads.
-        cache: Gather of the cache variable by ``beam_idx``.
-        appended: Concat of cache and context part, what the variable is assigned.
-        rows: Context and block rows together, before the split.
-        kept: Cache rows attention may read, where the exporter cuts them for a sliding window; 0 is all.
-    """
-
-    joined: int
-    cache: int
-    appended: int
-    rows: tuple[int, int]
-    kept: int
 
 
 @dataclass(frozen=True)
@@ -85,10 +62,8 @@ def read_exported(graph: Graph) -> ExportedDraft:
     reasons: list[Reason] = []
     attention = []
     nodes = graph.find("ScaledDotProductAttention")
-    masks = mask_functions([graph.nodes[i] for i in nodes], draft=True)
-    for i, mask in zip(nodes, masks, strict=True):
-        key, value = _cached_rows(graph, i, 1), _cached_rows(graph, i, 2)
-        sees = _sees(mask, key.kept if isinstance(key, CachedRows) else 0)
+    for i, sees in zip(nodes, read_row_attention(graph, nodes), strict=True):
+        key, value = read_cached_rows(graph, i, 1), read_cached_rows(graph, i, 2)
         bad = [found for found in (key, value) if isinstance(found, str)]
         if isinstance(sees, str):
             bad.append(sees)
@@ -104,31 +79,6 @@ def read_exported(graph: Graph) -> ExportedDraft:
     if reasons:
         raise StructureError("the draft cannot be rewritten row by row", reasons=tuple(reasons))
     return ExportedDraft(tuple(attention), tuple(sources), tuple(_cuts(graph)))
-
-
-def _cached_rows(graph: Graph, attention: int, port: int) -> CachedRows | str:
-    what = "key" if port == 1 else "value"
-    joined = graph.inputs[attention][port][0]
-    while graph.types[joined] in _HEAD_LAYOUT:
-        joined = graph.inputs[joined][0][0]
-    if graph.types[joined] != "Concat" or len(graph.inputs[joined]) != 2:
-        return f"the {what} is not Concat(cache and context rows, block rows)"
-    (before, _), (split, split_port) = graph.inputs[joined]
-    kept = 0
-    if graph.types[before] == "Slice":
-        start = graph.nodes[graph.inputs[before][1][0]]
-        if start.get_type_name() != "Constant" or int(start.data.ravel()[0]) >= 0:
-            return f"the {what} cache is cut in a way that is not understood"
-        kept = -int(start.data.ravel()[0])
-        before = graph.inputs[before][0][0]
-    if graph.types[before] != "Concat" or graph.types[split] != "VariadicSplit":
-        return f"the {what} is not Concat(Concat(cache, context rows), block rows)"
-    (cache, _), (context, context_port) = graph.inputs[before]
-    if context != split or (context_port, split_port) != (0, 1):
-        return f"context and block rows of the {what} are not two parts of one split"
-    if graph.types[cache] != "Gather" or graph.types[graph.inputs[cache][0][0]] != "ReadValue":
-        return f"the {what} cache is not Gather(ReadValue, beam_idx)"
-    return CachedRows(joined, cache, before, graph.inputs[split][0], kept)
 
 
 def _row_sources(graph: Graph, entry: DraftAttention) -> list[int]:
@@ -168,46 +118,6 @@ def _cuts(graph: Graph) -> list[int]:
             if (start, step, axis) == (1, 1, 1) and rank.is_static and rank.get_length() == 3:
                 found.append(i)
     return found
-
-
-def _sees(mask: MaskFunction | None, kept: int) -> RowAttention | str:
-    """What a block row sees, from running the mask over 40 context rows and 6 block rows."""
-    if mask is None:
-        return "the attention has no mask input, or is causal by attribute"
-    windows = [kept, *mask.integers] if kept else mask.integers
-    context = max([_CONTEXT, *(window + _ROWS for window in windows if window < _LONGEST_TRIED)])
-    try:
-        bias = mask.run(0, _ROWS, context=context)
-    except RuntimeError as error:
-        return f"the mask could not be run: {str(error).strip().splitlines()[-1]}"
-    keys = bias.shape[-1]
-    if bias.shape[1] not in (1, _ROWS) or keys not in (1, context + _ROWS, kept + _ROWS):
-        return f"the mask has shape {list(bias.shape)} for {context} context rows and {_ROWS} block rows"
-    seen = np.isfinite(np.broadcast_to(bias, (bias.shape[0], _ROWS, keys if keys > 1 else context + _ROWS)))
-    if (seen != seen[:1]).any() or (bias[np.isfinite(bias)] != 0).any():
-        return "the mask treats heads differently or adds a bias"
-    seen = seen[0]
-    width = seen.shape[1]
-    position = np.arange(width) - (width - _ROWS)  # of each key, the first block row being 0
-    distance = np.arange(_ROWS)[:, None] - position[None]
-    for bidirectional in (True, False):
-        for window in [0, *sorted(set(windows) - {0, 1})]:
-            wanted = distance < window if window else np.ones_like(distance, bool)
-            if not bidirectional:
-                wanted = wanted & (distance >= 0)
-            if np.array_equal(seen, wanted):
-                untried = [number for number in windows if number >= _LONGEST_TRIED]
-                if not window and untried:
-                    return f"the mask may have a window of {untried[0]}, too long to try"
-                return _with_cut(window, kept, bidirectional)
-    return "the mask is none that a draft layer is known to have"
-
-
-def _with_cut(window: int, kept: int, bidirectional: bool) -> RowAttention | str:
-    """The window, where the exporter also cuts the cache to the last ``kept`` rows."""
-    if kept and (not window or window > kept):
-        return f"the cache is cut to {kept} rows but the mask's window is {window or 'unlimited'}"
-    return RowAttention(window, bidirectional)
 
 
 def rewrite(graph: Graph, draft: ExportedDraft) -> ov.Node:

@@ -88,6 +88,33 @@ def test_no_output_layer(case: str) -> None:
     assert all(reason.nodes for reason in caught.value.reasons)
 
 
+def test_rows_may_be_spread_among_empty_ones_behind_the_product() -> None:
+    """As a per-row draft does, which computes on the rows of its block alone."""
+    net = Net()
+    hidden = hidden_of(net)
+    product = ops.matmul(hidden, net.weights(VOCAB, HIDDEN), False, True)
+    places = ops.parameter([-1], np.int64)
+    net.inputs.append(places)
+    count = ops.gather(ops.shape_of(net.ids, output_type="i64"), axis(1), axis(0))
+    zeros = ops.broadcast(ops.constant(np.float32(0)), ops.concat([count, axis(VOCAB)], 0))
+    flat = ops.reshape(product, axis(-1, VOCAB), special_zero=False)
+    head = decoder.read_lm_head(finish(net, ops.scatter_update(zeros, places, flat, axis(0))))
+    assert head.matmul is product
+    assert head.hidden.get_node() is hidden
+
+
+def test_logits_that_only_tokens_are_chosen_by() -> None:
+    net = Net()
+    product = ops.matmul(hidden_of(net), net.weights(VOCAB, HIDDEN), False, True)
+    best = ops.reduce_max(product, axis(-1), keep_dims=True)
+    ids = ops.constant(np.arange(VOCAB, dtype=np.int64))
+    places = ops.select(ops.equal(product, best), ids, ops.constant(np.int64(VOCAB)))
+    token = ops.reduce_min(places, axis(-1), keep_dims=False)
+    head = decoder.read_lm_head(finish(net, token, name="draft_token_ids"))
+    assert head.matmul is product
+    assert head.logits.get_node() is product
+
+
 def test_no_floating_point_output() -> None:
     x = ops.parameter([1], np.int64)
     with pytest.raises(StructureError) as caught:

@@ -14,7 +14,7 @@ import ovgraft
 from ovgraft import ir
 from ovgraft.checks.paged_runner import PagedRunner, Rows
 from ovgraft.drafts.contract import Key
-from ovgraft.drafts.to_per_row import _sees
+from ovgraft.drafts.row_attention import block_sees
 from ovgraft.errors import StructureError
 from ovgraft.graft import Graft
 from ovgraft.passbase import Context
@@ -181,12 +181,13 @@ def test_attention_that_is_causal_by_attribute_is_refused(tmp_path: Path) -> Non
 def test_a_window_too_long_to_try_is_not_taken_for_none() -> None:
     class Sliding:
         integers = (40_000,)
+        takes_token_types = False
 
         def run(self, past: int, rows: int, *, context: int) -> Array:
             distance = np.arange(rows)[:, None] - np.arange(-context, rows)
             return np.where(distance < self.integers[0], 0, -np.inf).astype(np.float32)[None]
 
-    assert "window of 40000" in str(_sees(cast(Any, Sliding()), 0))
+    assert "window of 40000" in str(block_sees(cast(Any, Sliding()), 0))
 
 
 def test_a_window_narrower_than_the_block_is_refused(zoo: Callable[[str], Path]) -> None:
