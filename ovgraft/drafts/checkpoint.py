@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ovgraft.drafts.contract import CHECKPOINT_WEIGHTS
 from ovgraft.drafts.formats import Format, Found, detect
 from ovgraft.drafts.reading.backbone import read_backbone, read_size
 from ovgraft.drafts.reading.config import Config, integer, integers, number
 from ovgraft.drafts.reading.head import read_confidence, read_head
+from ovgraft.drafts.reading.names import bare_names, canonical_names
 from ovgraft.drafts.reading.row_offset import read_offset
 from ovgraft.drafts.reading.strict_json import parse_object
 from ovgraft.drafts.reading.vocabulary import check_token_map
 from ovgraft.drafts.reference.rows import target_ids
-from ovgraft.drafts.spec import EMBEDDING_OUTPUT, DraftSpec, Family, Vocabulary
+from ovgraft.drafts.spec import EMBEDDING_OUTPUT, Backbone, DraftSpec, Family, Vocabulary
 from ovgraft.drafts.tensors import (
     D2T,
     EMBEDDING,
@@ -67,7 +69,7 @@ def is_checkpoint(folder: Path) -> bool:
     """Does a folder look like a checkpoint, and not like an exported package?"""
     if not (folder / CONFIG_FILE).is_file() or any(folder.glob("openvino*.xml")):
         return False
-    return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.npz", "*.onnx"))
+    return any(any(folder.glob(pattern)) for pattern in CHECKPOINT_WEIGHTS)
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -89,33 +91,29 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise CheckpointError("no such checkpoint folder", file=folder)
     if not file.is_file():
         raise CheckpointError("a checkpoint needs a config", file=folder, expected=CONFIG_FILE, found="no such file")
-    data = parse_object(file.read_bytes(), file)
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError("the config cannot be read", file=file, found=error.strerror) from error
+    data = parse_object(text, file)
     stored = open_weights(folder)
-    form = detect(Found(data, file, stored))
+    bare = bare_names(stored)
+    found = Found(data, file, stored.renamed(bare))
+    form = detect(found)
     config = Config(file, data, form.sections)
     for section, known in form.known_keys.items():
         config.allow_only(section, known)
-    names = _canonical_names(form, stored)
+    names = canonical_names(form, stored, bare)
+    if form.frozen_copies and data.get("tie_word_embeddings") is True and EMBEDDING in names:
+        names.setdefault(LM_HEAD, names[EMBEDDING])
     weights = _with_mask_embedding(stored.renamed(names), folder)
     names[MASK_EMBEDDING] = MASK_EMBEDDING
-    spec = _read_spec(config, form, Found(data, file, stored), weights)
+    spec = _read_spec(config, form, found, weights)
     check_tensors(spec, weights, names, form.file_name)
     vocabulary, warnings = check_token_map(spec.vocabulary, weights)
     weights = _normal_vocabulary(spec.vocabulary, weights)
-    warnings += (*_layer_warnings(spec), *_mask_row_warnings(spec, weights))
+    warnings += (*_layer_warnings(spec), *_rope_warnings(spec.backbone), *_mask_row_warnings(spec, weights))
     return Checkpoint(folder, replace(spec, vocabulary=vocabulary, warnings=warnings), weights)
-
-
-def _canonical_names(form: Format, stored: WeightSource) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name in stored:
-        canonical = form.canonical(name)
-        if canonical in names:
-            raise CheckpointError(
-                f"two tensors are the same one: {names[canonical]} and {name}", key=name, file=stored.info(name).file
-            )
-        names[canonical] = name
-    return names
 
 
 def _with_mask_embedding(weights: WeightSource, folder: Path) -> WeightSource:
@@ -158,7 +156,7 @@ def _read_spec(config: Config, form: Format, found: Found, weights: WeightSource
     head = read_head(config, family, weights, vocabulary)
     if backbone.convolution is None:
         config.record("backbone.convolution", "", "", "DFlash-2 only")
-    cap = config.read_or("final_logit_softcapping", number(), None, note="no key says")
+    cap = config.read_or("final_logit_softcapping", _cap, None, note="no key says")
     tables = ((EMBEDDING, "own_embedding"), (LM_HEAD, "own_lm_head"), (MASK_EMBEDDING, "own_mask_embedding"))
     for name, field in tables:
         held = weights.info(name).file.name if name in weights else weights.path.name
@@ -185,8 +183,8 @@ def _read_spec(config: Config, form: Format, found: Found, weights: WeightSource
         head=head,
         confidence=read_confidence(config, weights, head, backbone.hidden_size),
         vocabulary=vocabulary,
-        output_multiplier=config.read_or("output_multiplier", _factor, 1.0, note="no key says"),
-        final_logit_softcapping=cap if cap is not None and cap > 0 else None,
+        output_multiplier=config.read_or("output_multiplier", number(positive=True), 1.0, note="no key says"),
+        final_logit_softcapping=cap or None,
         input_embedding_scale=_embedding_scale(config, backbone.architecture, backbone.hidden_size),
         activation_scale=_activation_scale(config, family),
         own_embedding=own_embedding,
@@ -233,10 +231,10 @@ def _read_layer_ids(config: Config, form: Format, layers: int | None) -> tuple[t
     return source, ids
 
 
-def _factor(value: Any) -> float:
+def _cap(value: Any) -> float:
     result = number()(value)
-    if result == 0:
-        raise ValueError("a number that is not zero")
+    if result < 0:
+        raise ValueError("a positive number, or 0 for none")
     return result
 
 
@@ -244,7 +242,7 @@ def _embedding_scale(config: Config, architecture: str, hidden_size: int) -> flo
     scaled = architecture == "gemma4"
     default = float(hidden_size**0.5) if scaled else 1.0
     note = "sqrt(hidden_size), as Gemma-4 embeds" if scaled else "no key says"
-    return config.read_or("input_embedding_scale", _factor, default, note=note)
+    return config.read_or("input_embedding_scale", number(positive=True), default, note=note)
 
 
 def _activation_scale(config: Config, family: Family) -> float | None:
@@ -262,6 +260,20 @@ def _layer_warnings(spec: DraftSpec) -> tuple[Reason, ...]:
             "last-layer-ambiguous",
             f"the draft reads the last target layer ({spec.num_target_layers - 1}); trainers differ in whether that is "
             "before or after the final norm, exporters take the value after it",
+        ),
+    )
+
+
+def _rope_warnings(backbone: Backbone) -> tuple[Reason, ...]:
+    values, longest = dict(backbone.rope.parameters), backbone.max_position_embeddings
+    original = values.get("original_max_position_embeddings")
+    if backbone.rope.type != "yarn" or original is None or longest in (None, original * values["factor"]):
+        return ()
+    return (
+        Reason(
+            "yarn-factor-ambiguous",
+            f"yarn stretches by {values['factor']:g}, as its factor says; a trainer with transformers 4 took "
+            f"max_position_embeddings / original_max_position_embeddings = {longest} / {original}",
         ),
     )
 

@@ -127,3 +127,7 @@ class FileName(StrEnum):
     LANGUAGE_MODEL = "openvino_language_model"
     TEXT_EMBEDDINGS = "openvino_text_embeddings_model"
     MARKOV_HEAD = "openvino_markov_head_model"
+
+
+CHECKPOINT_WEIGHTS = ("*.safetensors", "*.npz", "*.onnx", "pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+"""Beside config.json, and without an IR, they make a folder a checkpoint; pickled ones too, to say why none is read."""

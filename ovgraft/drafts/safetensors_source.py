@@ -20,6 +20,7 @@ from ovgraft.errors import CheckpointError
 
 _LENGTH_BYTES = 8
 _MAX_HEADER = 100_000_000  # the format's own limit
+_LFS_POINTER = b"version "  # its first bytes; what follows is an address and a digest
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype(np.float64),
@@ -53,7 +54,13 @@ def read_safetensors(file: Path) -> list[StoredTensor]:
             raise CheckpointError("truncated file", file=file, expected=f"at least {_LENGTH_BYTES} bytes", found=size)
         length = struct.unpack("<Q", prefix)[0]
         if length > _MAX_HEADER:
-            raise CheckpointError("not a safetensors file", file=file, found=f"a header of {length} bytes")
+            pointer = prefix == _LFS_POINTER
+            raise CheckpointError(
+                "not a safetensors file",
+                file=file,
+                found="a Git LFS pointer" if pointer else f"a header of {length} bytes",
+                hint="fetch the weights with: git lfs pull" if pointer else None,
+            )
         start = _LENGTH_BYTES + length
         if start > size:
             raise CheckpointError(
@@ -143,7 +150,7 @@ def _entry(name: str, entry: Any, file: Path) -> tuple[str, np.dtype[Any], tuple
     dtype: Any = entry.get("dtype")
     shape: Any = entry.get("shape")
     offsets: Any = entry.get("data_offsets")
-    if dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CheckpointError(
             f"tensor {name} has a type that is not read", key=name, file=file, expected=", ".join(_DTYPES), found=dtype
         )

@@ -30,6 +30,8 @@ PREDECESSOR_CODEBOOK = "candidate_selector.predecessor_codebook"
 SUCCESSOR_CODEBOOK = "candidate_selector.successor_codebook"
 HIDDEN_PROJECTION = "candidate_selector.hidden_projection.weight"
 
+QUANTIZED = "quantized checkpoints are not read; use the one they were made from"
+
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16)
 _TYPES: dict[str, tuple[np.dtype[Any], ...]] = {
     D2T: (np.dtype(np.int64), np.dtype(np.int32)),
@@ -131,9 +133,7 @@ def check_tensors(
                     file=info.file,
                     expected=" or ".join(str(dtype) for dtype in allowed),
                     found=info.dtype,
-                    hint=None
-                    if name in _TYPES
-                    else "quantized checkpoints are not read; use the one they were made from",
+                    hint=None if name in _TYPES or info.dtype == np.float64 else QUANTIZED,
                 )
             )
     if problems:

@@ -209,6 +209,18 @@ def open_mask_embedding(folder: Path) -> StoredTensor | None:
 
 
 def _open_file(file: Path) -> WeightSource:
+    try:
+        return _open_known(file)
+    except OSError as error:
+        link = f", a link to {file.readlink()}" if file.is_symlink() else ""
+        raise CheckpointError(
+            "the weights cannot be read", file=error.filename or file, found=f"{error.strerror}{link}"
+        ) from error
+
+
+def _open_known(file: Path) -> WeightSource:
+    if file.exists() and not file.is_file():  # opening a pipe would wait forever
+        raise CheckpointError("not a regular file", file=file)
     # Imported here: onnx takes as long to import as everything else together.
     if file.name.endswith(".safetensors.index.json"):
         from ovgraft.drafts.safetensors_source import read_shards

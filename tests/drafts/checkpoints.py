@@ -27,6 +27,8 @@ _SAFETENSORS_TYPES = {
     np.dtype(np.float32): "F32",
     np.dtype(np.float16): "F16",
     np.dtype(BF16): "BF16",
+    np.dtype(np.float64): "F64",
+    np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3",
     np.dtype(np.int64): "I64",
     np.dtype(np.int32): "I32",
     np.dtype(np.int8): "I8",

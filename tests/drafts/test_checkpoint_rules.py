@@ -228,10 +228,14 @@ class TestAttention:
         config, tensors = BUILDERS["zlab_dflash2"]()
         refused(config | change, tensors, key)
 
-    def test_without_layer_types_a_window_is_undecided(self, refused: Refuser) -> None:
+    def test_without_layer_types_a_window_is_undecided(self, read: Reader, refused: Refuser) -> None:
         config, tensors = BUILDERS["zlab_dflash2"]()
         del config["layer_types"]
         refused(config, tensors, "layer_types", "missing")
+        del config["use_sliding_window"]  # off in transformers' Qwen3Config, and MistralConfig has no such key
+        assert read(config, tensors).backbone.layer_types == ("full_attention",) * 2
+        refused(config | {"model_type": "mistral"}, tensors, "layer_types", "missing")
+        assert read(config | {"model_type": "mistral", "sliding_window": None}, tensors).backbone.sliding_window is None
 
 
 @pytest.mark.parametrize(
@@ -292,7 +296,9 @@ def test_contradictions(name: str, change: Config, key: str, refused: Refuser) -
         ({"rope_parameters": {"rope_type": "yarn", "type": "linear", "rope_theta": 1e4}}, "rope_parameters.type"),
         ({"rope_parameters": {"rope_type": "default"}}, "rope_theta"),
         ({"rope_parameters": [1]}, "rope_parameters"),
-        ({"rope_parameters": {"full_attention": {}, "sliding_attention": {}}}, "rope_parameters"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, "rope_parameters"),
+        ({"rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_theta": 1e4}}}, "rope_theta"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1}}, "rope_parameters.rope_theta"),
         (
             {
                 "rope_parameters": {
@@ -307,7 +313,10 @@ def test_contradictions(name: str, change: Config, key: str, refused: Refuser) -
         ({"rms_norm_eps": 0}, "rms_norm_eps"),
         ({"rms_norm_eps": None}, "rms_norm_eps"),
         ({"output_multiplier": 0}, "output_multiplier"),
+        ({"output_multiplier": -1.0}, "output_multiplier"),
+        ({"input_embedding_scale": -1.0}, "input_embedding_scale"),
         ({"final_logit_softcapping": "20"}, "final_logit_softcapping"),
+        ({"final_logit_softcapping": -20.0}, "final_logit_softcapping"),
         ({"projector_type": "domino"}, "projector_type"),
         ({"dspark_backbone_conv_enabled": True}, "dspark_backbone_conv_enabled"),
         ({"dflash_config": "x"}, "dflash_config"),

@@ -154,12 +154,13 @@ def _longrope_attention(values: Mapping[str, Any], backbone: Backbone) -> float:
 
 
 def _longest(backbone: Backbone) -> int:
-    if backbone.max_position_embeddings is None:
+    longest = backbone.max_position_embeddings
+    if longest is None or longest < 2:
         raise PreconditionError(
             f"rope type '{backbone.rope.type}' needs the length the draft was made for",
             expected="max_position_embeddings in config.json",
         )
-    return backbone.max_position_embeddings
+    return longest
 
 
 def _original(values: Mapping[str, Any], backbone: Backbone) -> int:

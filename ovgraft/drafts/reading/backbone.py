@@ -9,6 +9,7 @@ from ovgraft.drafts.formats.keys import REFUSED
 from ovgraft.drafts.reading.config import Config, boolean, choice, integer, number
 from ovgraft.drafts.reading.rope import read_rope
 from ovgraft.drafts.spec import Backbone, Convolution, Family
+from ovgraft.drafts.tensors import QUANTIZED
 from ovgraft.drafts.weight_source import WeightSource
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -123,7 +124,7 @@ def read_backbone(config: Config, form: Format, family: Family, weights: WeightS
         layer_types=layer_types,
         sliding_window=window,
         causal=_causal(config, form, family, layer_types),
-        rope=read_rope(config, head_dim, default_theta=class_default(config, form, "rope_theta")),
+        rope=read_rope(config, head_dim, layer_types, default_theta=class_default(config, form, "rope_theta")),
         max_position_embeddings=_max_positions(config, form),
         rms_norm_eps=_norm_eps(config, form),
         hidden_act=config.read_or("backbone.hidden_act", choice("silu"), "silu", note=_CLASS_NOTE),
@@ -161,7 +162,7 @@ def _read_gemma4(config: Config, form: Format, weights: WeightSource) -> Backbon
         layer_types=layer_types,
         sliding_window=None,
         causal=_causal(config, form, Family.DSPARK, layer_types),
-        rope=read_rope(config, head_dim, layer_type=_FULL, default_theta=None),
+        rope=read_rope(config, head_dim, layer_types, default_theta=None),
         max_position_embeddings=_max_positions(config, form),
         rms_norm_eps=_norm_eps(config, form),
         hidden_act=config.read("backbone.hidden_act", choice("gelu_pytorch_tanh"), "hidden_activation"),
@@ -188,7 +189,8 @@ def _refuse_variants(config: Config) -> None:
     for name, neutral in REFUSED.items():
         found = config.find(name)
         if found is not None and found[1] != neutral:
-            config.refuse(found[0], f"{found[0]} is not supported", expected=neutral)
+            hint = f"{QUANTIZED}; if its tensors are not, remove the key" if name == "quantization_config" else None
+            config.refuse(found[0], f"{found[0]} is not supported", expected=neutral, hint=hint)
     found = config.find("attention_mode")
     modes = config.find("attention_modes")
     said = ([found[1]] if found else []) + (modes[1] if modes and isinstance(modes[1], list) else [])
@@ -204,7 +206,8 @@ def _heads(config: Config, form: Format, heads: int, hidden_size: int) -> tuple[
     split = max(1, hidden_size // heads)
     head_dim = read_size(config, form, "backbone.head_dim", split, "hidden_size / num_attention_heads")
     if head_dim % 2:
-        config.refuse(config.key_of("head_dim"), "rotary positions need an even head width", expected="an even number")
+        says = "" if config.find("head_dim") else f"; without the key it is {hidden_size} // {heads} = {head_dim}"
+        config.refuse(config.key_of("head_dim"), f"rotary positions need an even head_dim{says}")
     return kv_heads, head_dim
 
 
@@ -260,7 +263,9 @@ def _layer_types(config: Config, layers: int) -> tuple[tuple[str, ...], int | No
     found = config.find("layer_types")
     if found is None:
         used = config.find("use_sliding_window")
-        if used is not None and used[1] is not False:
+        # Mistral's config has a window and no flag; its layers are all windowed.
+        windowed = used[1] is not False if used else _model_type(config) == "mistral" and config.find("sliding_window")
+        if windowed:
             config.missing("layer_types")
         types = (_FULL,) * layers
         config.record("backbone.layer_types", "", "", "full attention unless layer_types says otherwise")

@@ -128,7 +128,8 @@ class Config:
         value: Any = self.data
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        raise CheckpointError(message, key=key, file=self.file, expected=expected, found=_short(value), hint=hint)
+        found = None if value is None else _short(value)
+        raise CheckpointError(message, key=key, file=self.file, expected=expected, found=found, hint=hint)
 
     def allow_only(self, section: str, known: Iterable[str]) -> None:
         """Refuse keys of a nested object (or of the top, for ``""``) that nobody here knows the meaning of."""
