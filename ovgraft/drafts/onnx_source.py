@@ -90,6 +90,8 @@ def _external(
         raise CheckpointError("external data lies beside its model", key=tensor.name, file=file, found=location)
     if location not in files:
         try:
+            if not data.is_file():  # opening a pipe would wait forever
+                raise FileNotFoundError(location)
             with data.open("rb") as stream:
                 files[location] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:

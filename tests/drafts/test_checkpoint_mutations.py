@@ -234,6 +234,16 @@ def test_a_config_that_is_no_json_object(text: str, tmp_path: Path) -> None:
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize("number", ["1" + "0" * 30, "-1" + "0" * 5000, "1e999", "-1e400"])
+def test_a_number_that_nothing_holds(number: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, *BUILDERS["zlab_dflash"]())
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("{", f'{{"pad_token_id": {number}, ', 1))
+    with pytest.raises(CheckpointError, match="a number out of all range") as caught:
+        read_checkpoint(folder)
+    assert len(str(caught.value)) < 300
+
+
 def test_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such checkpoint folder"):
         read_checkpoint(tmp_path / "absent")

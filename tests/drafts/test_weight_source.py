@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +165,7 @@ class TestDamage:
             ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, "size of tensor a"),
             ({"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}, "overlap"),
             ({"dtype": "Q4", "shape": [2], "data_offsets": [0, 8]}, "type that is not read"),
+            ({"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]}, "type that is not read"),
             ({"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}, "damaged header"),
             ({"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}, "damaged header"),
             ({"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]}, "damaged header"),
@@ -232,6 +234,22 @@ class TestDamage:
         data = (tmp_path / "model.onnx").read_bytes()
         (tmp_path / "model.onnx").write_bytes(data.replace(b"model.onnx.data", b"../../../secret"))
         self.check(tmp_path, "beside its model")
+
+    @pytest.mark.parametrize(
+        "name", ["model.safetensors", "a.safetensors.index.json", "model.npz", "model.onnx", "mask_embedding.npz"]
+    )
+    def test_a_pipe_is_never_opened(self, tmp_path: Path, name: str) -> None:
+        os.mkfifo(tmp_path / name)
+        if name.startswith("mask"):
+            assert open_mask_embedding(tmp_path) is None
+        else:
+            self.check(tmp_path, "not a regular file")
+
+    def test_external_data_in_a_pipe(self, tmp_path: Path) -> None:
+        write_onnx(tmp_path / "model.onnx", TENSORS, external=True)
+        (tmp_path / "model.onnx.data").unlink()
+        os.mkfifo(tmp_path / "model.onnx.data")
+        self.check(tmp_path, "external data is missing")
 
     def test_objects_in_an_archive(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "model.npz", a=np.array([{}], dtype=object))

@@ -1,12 +1,15 @@
-"""JSON as a checkpoint must have it: an object, no key twice, no NaN."""
+"""JSON as a checkpoint must have it: an object, no key twice, no NaN, no number beyond 64 bits."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from ovgraft.errors import CheckpointError
+
+_LONGEST_INTEGER = 1000  # digits; Python refuses to print or read a few thousand
 
 
 def parse_object(data: bytes, file: Path) -> dict[str, Any]:
@@ -18,7 +21,7 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
 
     Raises:
         CheckpointError: It is not JSON, not an object, repeats a key (parsers differ in which one they keep), or holds
-            NaN or Infinity.
+            NaN, Infinity, or a number that no 64 bits hold.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -26,14 +29,33 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
         for key, value in pairs:
             if key in result:
                 raise CheckpointError(f"key {key} stands twice", key=key, file=file)
+            if isinstance(value, int) and value.bit_length() > 64:
+                digits = f"{len(str(abs(value)))} digits"
+                raise CheckpointError(f"key {key} has a number out of all range", key=key, file=file, found=digits)
             result[key] = value
         return result
 
     def no_constant(text: str) -> Any:
         raise CheckpointError("a value that JSON does not have", file=file, found=text)
 
+    def short_integer(text: str) -> int:
+        if len(text.lstrip("-")) > _LONGEST_INTEGER:
+            raise CheckpointError("a number out of all range", file=file, found=f"{len(text)} digits")
+        return int(text)
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise CheckpointError("a number out of all range", file=file, found=text[:40])
+        return number
+
     try:
-        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=no_constant)
+        value = json.loads(
+            data.decode(),
+            object_pairs_hook=unique,
+            parse_constant=no_constant,
+            parse_int=short_integer,
+            parse_float=finite,
+        )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise CheckpointError("not valid JSON", file=file, found=str(error)) from error
     if not isinstance(value, dict):
