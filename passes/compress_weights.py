@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ovgraft import decoder
+from ovgraft import decoder, ir
 from ovgraft.errors import PostconditionError, SpecError
 from ovgraft.passbase import Context, Pass, option
 
@@ -53,7 +53,7 @@ class CompressWeights(Pass):
         """
         role, package = self._package(graft)
         matrices = decoder.read_matrices(package.model)
-        plan = {matrix.reader: bits for matrix in matrices if (bits := self._planned(matrix)) is not None}
+        plan = {matrix.index: bits for matrix in matrices if (bits := self._planned(matrix)) is not None}
         grafted = sum(matrix.grafted for matrix in matrices)
         if grafted:
             ctx.remark(f"{grafted} grafted weights stay as they are")
@@ -61,12 +61,11 @@ class CompressWeights(Pass):
             done = sorted({matrix.weight.format for matrix in matrices if not matrix.grafted})
             ctx.remark(f"unchanged: no matrix is left to compress ({', '.join(done) or 'none of its own'})")
             return
-        before = sum(matrix.weight.bytes for matrix in matrices if matrix.reader in plan)
+        before = sum(matrix.weight.bytes for matrix in matrices if matrix.index in plan)
         del matrices
         clone = package.model.clone()
-        decoder.compress(clone, plan, self.group_size)
+        after = decoder.compress(clone, plan, self.group_size)
         package.model = clone
-        after = sum(matrix.weight.bytes for matrix in decoder.read_matrices(clone) if matrix.reader in plan)
         counts = ", ".join(
             f"{count} to {bits}"
             for bits in _BITS
@@ -81,9 +80,9 @@ class CompressWeights(Pass):
             PostconditionError: One is.
         """
         _, package = self._package(graft)
-        left = [m.reader for m in decoder.read_matrices(package.model) if self._planned(m) is not None]
+        left = [m.node for m in decoder.read_matrices(package.model) if self._planned(m) is not None]
         if left:
-            raise PostconditionError(f"{left[0]} is not compressed")
+            raise PostconditionError("a matrix is not compressed", node=ir.node_ref(left[0]))
 
     def _package(self, graft: Graft) -> tuple[ModelRole, Package]:
         role: ModelRole = graft.draft_role if self.model == "draft" else "target"

@@ -18,11 +18,11 @@ import openvino as ov
 
 from ovgraft.decoder.embedding import read_embedding
 from ovgraft.decoder.lm_head import read_lm_head
-from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Port
+from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Port, RtPath
 from ovgraft.errors import PostconditionError, PreconditionError, Reason, StructureError
 from ovgraft.ir.graph import Graph
 from ovgraft.ir.refs import node_ref
-from ovgraft.ir.rtinfo import get_user_data
+from ovgraft.ir.rtinfo import delete, get_user_data
 from ovgraft.ir.weights import WeightSubgraph, weight_root
 
 Bits = Literal["int8", "int4"]
@@ -33,6 +33,7 @@ FLOAT_FORMATS = ("f32", "f16", "bf16")
 
 _STORED: dict[Bits, tuple[str, ...]] = {"int8": ("u8", "i8"), "int4": ("u4", "i4")}
 _TOKENS = {Port.INPUT_IDS, "input"}
+_NAMES_ARE_UNIQUE: RtPath = ("nncf", "friendly_names_were_updated")  # NNCF's own record; it believes it ever after
 _COMPRESSIBLE = frozenset({"MatMul", "Gather", "Convolution", "GroupConvolution", "LSTMSequence", "GRUSequence"})
 
 
@@ -108,7 +109,7 @@ def compress(model: ov.Model, plan: Mapping[int, Bits], group_size: int) -> int:
     _check_groups(matrices, plan, group_size)
     before = [_Before(matrix.node, plan.get(matrix.index), matrix.weight.format) for matrix in matrices]
     bits_of = {id(each.node): each.bits for each in before}
-    others = _others(model, matrices)
+    others = [(node, node.get_friendly_name()) for node in _others(model, matrices)]
     del matrices  # it holds nodes that NNCF replaces
     modes: dict[Bits, dict[str, Any]] = {
         "int8": {"mode": nncf.CompressWeightsMode.INT8_ASYM},
@@ -136,7 +137,7 @@ def compress(model: ov.Model, plan: Mapping[int, Bits], group_size: int) -> int:
         _name_new_nodes(planned)
     _check_done(before, matrices)
     kept = {id(node) for node in _others(model, matrices)}
-    touched = sorted(node.get_friendly_name() for node in others if id(node) not in kept)
+    touched = sorted(name for node, name in others if id(node) not in kept)
     if touched:
         raise PostconditionError("NNCF changed constants that are no matrices", found=", ".join(touched))
     return sum(matrix.weight.bytes for matrix in planned)
@@ -170,6 +171,8 @@ def _unique_names(model: ov.Model) -> Iterator[None]:
         for node in model.get_ordered_ops():  # new constants have the names of those they replace
             if node.get_friendly_name() in given:
                 node.set_friendly_name(given[node.get_friendly_name()])
+        if given:
+            delete(model, _NAMES_ARE_UNIQUE)
 
 
 def _special(model: ov.Model, graph: Graph) -> dict[int, Role]:

@@ -232,6 +232,69 @@ class TestTargets:
         assert np.abs(rounded - plain).max() < 0.2 * np.abs(plain).max()
 
 
+class TestRepeatedNames:
+    """OpenVINO lets friendly names repeat; NNCF goes by them."""
+
+    @staticmethod
+    def _graft(folder: Path, *, repeat: bool) -> Graft:
+        graft = pairs.open_pair(models.write_package(models.tiny_decoder(layers=2), folder))
+        model = graft.target.model
+        for matrix in decoder.read_matrices(model) if repeat else ():
+            matrix.node.set_friendly_name("dense")
+            for constant in matrix.weight.constants:
+                constant.set_friendly_name("weight")
+        return graft
+
+    @pytest.mark.parametrize("options", [{"lm_head": "keep"}, {"mode": "int4", "all_layers": False}])
+    def test_every_matrix_becomes_what_it_would_by_another_name(self, tmp_path: Path, options: dict[str, Any]) -> None:
+        found, logits = [], []
+        for repeat in (False, True):
+            graft = self._graft(tmp_path / str(repeat), repeat=repeat)
+            kept = [matrix.weight.format for matrix in decoder.read_matrices(graft.target.model)]
+            run = Pipeline([CompressWeights(model="target", group_size=16, **options)]).run(graft, strict=True)
+            matrices = decoder.read_matrices(graft.target.model)
+            assert len(matrices) == len(kept) > 10
+            found.append(([(each.role, each.weight.format) for each in matrices], run.records[0].edits))
+            logits.append(support.run_decoder(graft.target.model, pairs.tokens(9, vocabulary=64))["logits"])
+        assert found[0] == found[1]
+        assert len({stored for _, stored in found[0][0]}) == 2
+        np.testing.assert_array_equal(logits[0], logits[1])
+        assert {matrix.reader for matrix in matrices} == {"dense"}
+        assert not graft.target.model.has_rt_info(["nncf", "friendly_names_were_updated"])  # else NNCF fails next time
+
+    def test_a_constant_that_changes_is_seen_behind_a_name_it_shares(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import nncf
+
+        graft = self._graft(tmp_path / "target", repeat=True)
+        hidden = decoder.read_embedding(graft.target.model).width
+        norms = [
+            node
+            for node in graft.target.model.get_ordered_ops()
+            if node.get_type_name() == "Constant" and node.get_byte_size() == 4 * hidden
+        ]
+        assert len(norms) > 2
+        for node in norms:
+            node.set_friendly_name("norm")
+        real = nncf.compress_weights
+
+        def also_a_norm(model: ov.Model, **options: Any) -> ov.Model:
+            done: ov.Model = real(model, **options)
+            old = next(node for node in done.get_ordered_ops() if node.get_friendly_name().startswith("norm"))
+            new = ir.opset.constant(old.data.astype(np.float16))
+            new.set_friendly_name(old.get_friendly_name())
+            back = ir.opset.convert(new, old.get_element_type())
+            for target in old.output(0).get_target_inputs():
+                target.replace_source_output(back.output(0))
+            return done
+
+        monkeypatch.setattr(nncf, "compress_weights", also_a_norm)
+        with pytest.raises(PostconditionError, match="changed constants that are no matrices") as caught:
+            pairs.run_passes(graft, CompressWeights(model="target"))
+        assert caught.value.found == "norm"
+
+
 class TestRefused:
     def test_rows_that_do_not_make_groups(self, tmp_path: Path) -> None:
         graft = built(tmp_path, "zlab_dflash")
