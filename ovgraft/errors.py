@@ -151,6 +151,12 @@ class ModelFileError(OvgraftError):
     exit_code = 3
 
 
+def system_error(error: OSError) -> ModelFileError:
+    """What the system said, as an error about a file."""
+    where = "" if error.filename is None else f": {error.filename}"
+    return ModelFileError(f"{error.strerror or error}{where}")
+
+
 class CheckpointError(ModelFileError):
     """A draft checkpoint that is incomplete, contradictory or not understood.
 

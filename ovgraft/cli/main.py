@@ -116,11 +116,10 @@ def _usage(console: Console, error: click.UsageError) -> int:
 
 
 def _failed(console: Console, error: Exception) -> int:
-    from ovgraft.errors import ModelFileError, OvgraftError
+    from ovgraft.errors import OvgraftError, system_error
 
     if isinstance(error, OSError):
-        where = "" if error.filename is None else f": {error.filename}"
-        wrapped = ModelFileError(f"{error.strerror or error}{where}")
+        wrapped = system_error(error)
         wrapped.__cause__ = error
         error = wrapped
     if isinstance(error, OvgraftError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ovgraft import ir
 from ovgraft.drafts.contract import Key
-from ovgraft.errors import ContractError, OvgraftError, PassError, PreconditionError
+from ovgraft.errors import ContractError, OvgraftError, PassError, PreconditionError, system_error
 from ovgraft.passbase import ModelRole
 from ovgraft.pipeline import options
 from ovgraft.pipeline.hooks import Hook, PassRun
@@ -144,6 +144,8 @@ def _blamed(culprit: str) -> Iterator[None]:
     except OvgraftError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise system_error(error) from error
         message = f"bug in {culprit}: {type(error).__name__}: {error}"
         raise PassError(message, hint="tell its author; the traceback is the cause of this error") from error
 

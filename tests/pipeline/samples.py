@@ -71,7 +71,9 @@ class Break(Pass):
 
     name: ClassVar[str] = "break"
 
-    at: Literal["requires", "apply", "validate", "ensures", "bug", "interrupt"] = option("apply", "where to fail")
+    at: Literal["requires", "apply", "validate", "ensures", "bug", "file", "interrupt"] = option(
+        "apply", "where to fail"
+    )
 
     def requires(self, graft: Graft) -> None:
         if self.at == "requires":
@@ -83,6 +85,8 @@ class Break(Pass):
             raise PreconditionError("changed my mind")
         if self.at == "bug":
             raise KeyError("layers.3")
+        if self.at == "file":
+            raise PermissionError(13, "Permission denied", "side.json")
         if self.at == "interrupt":
             raise KeyboardInterrupt
         if self.at == "validate":

@@ -170,6 +170,15 @@ def test_bug_in_a_pass_is_named_and_chained(tmp_path: Path) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_a_file_that_fails_under_a_pass_is_no_bug_of_the_pass(tmp_path: Path) -> None:
+    graft = tiny_graft(tmp_path)
+    before = state(graft)
+    with pytest.raises(ModelFileError, match=r"^break: Permission denied: side\.json$") as caught:
+        Pipeline([Break(at="file")]).run(graft)
+    assert isinstance(caught.value.__cause__, PermissionError)
+    assert state(graft) == before
+
+
 def test_errors_of_other_kinds_keep_their_exit_code(tmp_path: Path) -> None:
     graft = tiny_graft(tmp_path)
     (tmp_path / "target" / "openvino_model.bin").unlink()
