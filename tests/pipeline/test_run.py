@@ -172,6 +172,7 @@ def test_bug_in_a_pass_is_named_and_chained(tmp_path: Path) -> None:
 
 def test_a_file_that_fails_under_a_pass_is_no_bug_of_the_pass(tmp_path: Path) -> None:
     graft = tiny_graft(tmp_path)
+    assert names(graft) == {"y"}  # reads the model
     before = state(graft)
     with pytest.raises(ModelFileError, match=r"^break: Permission denied: side\.json$") as caught:
         Pipeline([Break(at="file")]).run(graft)
