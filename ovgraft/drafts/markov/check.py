@@ -91,6 +91,12 @@ def _fit_reasons(
     if None not in (hidden, facts.hidden_size) and hidden != facts.hidden_size:
         yield Reason("hidden-size", f"the head reads {facts.hidden_size} hidden columns, the backbone gives {hidden}")
     logits = _last_dim(backbone, Port.LOGITS)
+    if facts.hidden_size is not None and hidden is None and logits is not None:
+        yield Reason(
+            "hidden-rows",
+            "the head reads the draft's hidden rows, and the draft gives logits without last_hidden_state: attach-lm-head "
+            "keeps it with keep-hidden=true",
+        )
     draft_vocab_size = facts.draft_vocab_size or facts.vocab_size
     if logits is not None and logits != draft_vocab_size:
         yield Reason("draft-vocabulary", f"the head knows {draft_vocab_size} draft tokens, the backbone {logits}")

@@ -37,6 +37,8 @@ TYPES: dict[str, list[dict[str, Any]]] = {
         {"factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "attention_factor": 0.7},
         {"factor": 8.0, "mscale": 0.7, "mscale_all_dim": 1.3, "truncate": False},
         {"factor": 0.5, "beta_fast": 1.0, "beta_slow": 1.0},
+        {"factor": 4.0, "truncate": False, "original_max_position_embeddings": 4096},
+        {"factor": 4.0, "original_max_position_embeddings": 2**24},  # the last pair to slow lies behind the head
     ],
     "longrope": [
         {"short_factor": (1.0, 1.1, 1.2, 1.3), "long_factor": (1.0, 2.0, 3.0, 4.0), "factor": 4.0},

@@ -43,6 +43,15 @@ def test_heads_that_keep_the_contract(head: HeadType) -> None:
     assert pair_codes(backbone(str(head)), model) == set()
 
 
+@pytest.mark.parametrize("head", ALL)
+def test_hidden_rows_that_the_draft_no_longer_gives(head: HeadType) -> None:
+    draft = backbone(str(head))
+    (result,) = draft.get_results()
+    result.output(0).set_names({Port.LOGITS})
+    facts = {"hidden-rows"} if head.reads_hidden else set()
+    assert pair_codes(draft, build_head(random_head(head))) - {"draft-vocabulary"} == facts
+
+
 @pytest.mark.parametrize("key", [Key.MARKOV_HEAD_TYPE, Key.MARKOV_RANK, Key.TOP_K, Key.VOCAB_SIZE])
 def test_missing_metadata(key: tuple[str, ...]) -> None:
     model = build_head(random_head(HeadType.VANILLA))
