@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from blake3 import blake3
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, FileName, Key, Port
@@ -50,8 +53,10 @@ class AttachEmbedding(Pass):
             return
         source = target_embedding(graft.target)
         applied = dict(draft.applied or {})
+        mask_embedding = drafts.read_mask_embedding(graft.package("draft").folder, source.width)
         if RECORD in applied:
             drafts.check_attached(applied[RECORD], source.table, "embedding", draft.file)
+            _check_mask_embedding(applied[RECORD], mask_embedding, draft)
             ctx.remark("unchanged: this embedding is attached already")
             return
         replaced, ids = _replaced(draft)
@@ -76,7 +81,6 @@ class AttachEmbedding(Pass):
                 f"the target multiplies its embedding rows by {source.scale:g}; the draft takes bare rows times "
                 f"input_embedding_scale {draft.input_embedding_scale:g}"
             )
-        mask_embedding = drafts.read_mask_embedding(graft.package("draft").folder, source.width)
         if mask_embedding is None and draft.mask_token_id is not None:
             warning = drafts.mask_row_warning(source.table, draft.mask_token_id)
             if warning is not None:
@@ -104,6 +108,8 @@ class AttachEmbedding(Pass):
         if replaced.get_node().get_type_name() == "Parameter":
             model.remove_parameter(replaced.get_node())
         applied[RECORD] = {"digest": digest, "input_embedding_scale": draft.input_embedding_scale}
+        if mask_embedding is not None:
+            applied[RECORD]["mask_embedding"] = _vector_digest(mask_embedding)
         drafts.write_record(model, Key.APPLIED, applied)
         ir.set_text(model, Key.INPUT_EMBEDDING_SCALE, "1")
         model.validate_nodes_and_infer_types()
@@ -152,6 +158,25 @@ def _keeps_own(draft: drafts.DraftIr) -> bool:
     """Whether the draft came with a table that is trained for it."""
     attached = RECORD in (draft.applied or {})
     return draft.family != "eagle3" and not attached and drafts.find_input(draft.model, Port.INPUTS_EMBEDS) is None
+
+
+def _vector_digest(vector: NDArray[np.float32]) -> str:
+    return blake3(vector.tobytes()).hexdigest()
+
+
+def _check_mask_embedding(record: Mapping[str, Any], vector: NDArray[np.float32] | None, draft: drafts.DraftIr) -> None:
+    """A side file that came or changed since the embedding was attached is not in the graph."""
+    if vector is None:
+        return
+    wanted, found = _vector_digest(vector), record.get("mask_embedding")
+    if wanted != found:
+        raise PreconditionError(
+            "the embedding was attached without this mask embedding",
+            file=draft.file,
+            expected=f"digest {wanted[:12]}",
+            found="none" if found is None else f"digest {found[:12]}",
+            hint="start from the draft as exported",
+        )
 
 
 def _with_mask_embedding(

@@ -49,7 +49,8 @@ class AttachLmHead(Pass):
         draft = drafts.read_draft(graft.package("draft"))
         if _has_own(draft):
             mapped = "" if draft.d2t is None else ", mapped to the target's by d2t"
-            ctx.remark(f"unchanged: the draft has its own output layer of {draft.draft_vocab_size} tokens{mapped}")
+            text = f"the draft has its own output layer of {draft.draft_vocab_size} tokens{mapped}"
+            self._settle_hidden(draft, text, needed=bool(self.keep_hidden), ctx=ctx)
             return
         source = decoder.read_lm_head(graft.target.model)
         model = draft.model
@@ -58,9 +59,8 @@ class AttachLmHead(Pass):
         keep_hidden = self._keeps_hidden(model)
         if RECORD in applied:
             drafts.check_attached(applied[RECORD], source.weight, "output layer", draft.file)
-            if keep_hidden and hidden_result is None:
-                raise PreconditionError("the output layer was attached without keep-hidden", file=draft.file)
-            ctx.remark("unchanged: this output layer is attached already")
+            text = "this output layer is attached already"
+            self._settle_hidden(draft, text, needed=keep_hidden, ctx=ctx)
             return
         if hidden_result is None:
             raise PreconditionError("the draft has no output last_hidden_state", file=draft.file)
@@ -82,8 +82,7 @@ class AttachLmHead(Pass):
         logits = _scaled(logits, draft, names)
         drafts.add_output(model, logits, Port.LOGITS)
         if not keep_hidden:
-            model.remove_result(hidden_result)
-            drafts.drop_name(hidden, Port.LAST_HIDDEN_STATE)
+            _drop_hidden(model, hidden_result)
         record["output_multiplier"] = draft.output_multiplier
         record["final_logit_softcapping"] = draft.final_logit_softcapping
         applied[RECORD] = record
@@ -105,6 +104,8 @@ class AttachLmHead(Pass):
             PostconditionError: They do not.
         """
         draft = drafts.read_draft(graft.package("draft"))
+        if self.keep_hidden is False and drafts.find_result(draft.model, Port.LAST_HIDDEN_STATE) is not None:
+            raise PostconditionError("last_hidden_state is still there")
         if _has_own(draft):
             return
         model, record = draft.model, (draft.applied or {}).get(RECORD)
@@ -124,10 +125,42 @@ class AttachLmHead(Pass):
             return self.keep_hidden
         return markov.read_advertised(draft)[0].reads_hidden
 
+    def _settle_hidden(self, draft: drafts.DraftIr, there: str, *, needed: bool, ctx: Context) -> None:
+        """A draft with logits: last_hidden_state goes when it is told to, and cannot come back.
+
+        Args:
+            draft: The draft.
+            there: What is as it should be.
+            needed: Whether last_hidden_state must be there.
+            ctx: Told of it.
+        """
+        result = drafts.find_result(draft.model, Port.LAST_HIDDEN_STATE)
+        if needed and result is None:
+            attached = RECORD in (draft.applied or {})
+            gone = "the output layer was attached without keep-hidden" if attached else "the draft has none to keep"
+            raise PreconditionError(
+                gone, file=draft.file, expected="an output last_hidden_state", hint="start from the draft as exported"
+            )
+        if self.keep_hidden is not False or result is None:
+            ctx.remark(f"unchanged: {there}")
+            return
+        if draft.family == "eagle3":
+            raise PreconditionError("an Eagle-3 draft reads its own last_hidden_state", file=draft.file)
+        ctx.remark(there)
+        _drop_hidden(draft.model, result)
+        draft.model.validate_nodes_and_infer_types()
+        ctx.note("remove", "draft", "output last_hidden_state")
+
 
 def _has_own(draft: drafts.DraftIr) -> bool:
     """Whether the draft came with logits; none were attached."""
     return draft.draft_vocab_size is not None and RECORD not in (draft.applied or {})
+
+
+def _drop_hidden(model: ov.Model, result: ov.Node) -> None:
+    source = result.input_value(0)
+    model.remove_result(result)
+    drafts.drop_name(source, Port.LAST_HIDDEN_STATE)
 
 
 def _remark_on_target(graft: Graft, source: decoder.LmHead, draft: drafts.DraftIr, ctx: Context) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ovgraft import decoder, drafts
-from ovgraft.drafts.contract import FileName
-from ovgraft.errors import PostconditionError, PreconditionError
+from ovgraft import decoder, drafts, ir
+from ovgraft.drafts.contract import FileName, Key
+from ovgraft.errors import PostconditionError, PreconditionError, Reason
 from ovgraft.passbase import Context, Pass, option
 
 if TYPE_CHECKING:
     from ovgraft.drafts.checkpoint import Checkpoint
-    from ovgraft.graft import Graft
+    from ovgraft.graft import Graft, Package
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +44,25 @@ class BuildDraft(Pass):
 
         Raises:
             CheckpointError: The checkpoint cannot be read, or its copies are not the target's.
-            PreconditionError: It does not fit the target.
+            PreconditionError: It does not fit the target, or the draft has an IR that is otherwise than asked for.
         """
         role = graft.draft_role
         package = graft.package(role)
-        if not package.is_checkpoint:
-            ctx.remark("unchanged: the draft has its IR")
-            return
-        if package.main_name in package.models:
-            ctx.remark("unchanged: the draft was built already")
+        if not package.is_checkpoint or package.main_name in package.models:
+            self._check_present(package, alone=graft.draft is None)
+            ctx.remark(f"unchanged: the draft {'was built already' if package.is_checkpoint else 'has its IR'}")
             return
         checkpoint = drafts.read_checkpoint(package.folder)
         for warning in checkpoint.spec.warnings:
             ctx.remark(str(warning))
+        had_copies = checkpoint.spec.frozen_copies
         checkpoint = self._alone(checkpoint) if graft.draft is None else self._fitted(graft, checkpoint, ctx)
         drafts.check_finite(checkpoint, ctx.progress)
-        package.model = drafts.build_draft(checkpoint, self.form, sliding_in_block=self.sliding_in_block)
+        model = drafts.build_draft(checkpoint, self.form, sliding_in_block=self.sliding_in_block)
+        left_out = had_copies and not checkpoint.spec.own_embedding
+        record = {"sliding_in_block": self.sliding_in_block, "copies_left_out": left_out}
+        drafts.write_record(model, Key.BUILT, record)
+        package.model = model
         spec = checkpoint.spec
         count = spec.backbone.num_hidden_layers
         text = f"{spec.format} checkpoint built as {self.form}: {spec.family}, {count} layer{'s' if count > 1 else ''}"
@@ -77,6 +80,27 @@ class BuildDraft(Pass):
         if package.get(package.main_name) is None:
             raise PostconditionError("the draft has no model")
         drafts.read_draft(package)
+
+    def _check_present(self, package: Package, *, alone: bool) -> None:
+        """Refuse an IR that is not as the options ask for: it is not built a second time."""
+        model = package.model
+        form = "per-row" if ir.get_text(model, Key.INPUT_LAYOUT) is not None else "sdpa"
+        record = drafts.read_record(model, Key.BUILT, package.path) or {}
+        sliding = record.get("sliding_in_block", "as it was exported")
+        reasons = []
+        if form != self.form:
+            reasons.append(Reason("form", f"its form is {form}, not {self.form}"))
+        if self.sliding_in_block not in ("auto", sliding):
+            reasons.append(Reason("sliding-in-block", f"its sliding layers are {sliding}, not {self.sliding_in_block}"))
+        if self.keep_copies and alone and record.get("copies_left_out"):
+            reasons.append(Reason("copies", "the copies of the target's tables were left out"))
+        if reasons:
+            raise PreconditionError(
+                f"the draft has its IR already: {'; '.join(map(str, reasons))}",
+                file=package.path,
+                hint="build it anew from its checkpoint; per-row-draft makes the per-row form of an exported draft",
+                reasons=tuple(reasons),
+            )
 
     def _alone(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint as its own word says."""

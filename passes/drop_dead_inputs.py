@@ -38,6 +38,10 @@ class DropDeadInputs(Pass):
                 ctx.note("remove", role, f"input {', '.join(names) or node.name} removed: nothing reads it", node)
         if not ctx.edits:
             ctx.remark("unchanged: every input is read or kept")
+        models = [model for _, model in select(graft, self.model, self.file)]
+        there = {name for model in models for parameter in model.get_parameters() for name in parameter.output(0).names}
+        if gone := [name for name in self.keep if name not in there]:
+            ctx.remark(f"not there to be kept: {', '.join(gone)}")
 
     def ensures(self, graft: Graft) -> None:
         """No such input is left."""

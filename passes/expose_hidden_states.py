@@ -48,6 +48,9 @@ class ExposeHiddenStates(Pass):
         model = package.model
         said = drafts.read_record(model, Key.EXPOSED, package.path)
         if said is not None and self.layers is None and graft.draft is None:
+            if said.get("convention") != self.layer_convention:
+                expected = f"{said.get('layers')} by convention {self.layer_convention}"
+                raise _other_states(graft, expected, f"convention {said.get('convention')}")
             ctx.remark(f"unchanged: layers {said['layers']} are exposed already")
             return
         structure = decoder.read_decoder(model)
@@ -137,24 +140,24 @@ class ExposeHiddenStates(Pass):
         said = drafts.read_record(package.model, Key.EXPOSED, package.path)
         if there is None and said is None:
             return False
-        if said is not None and there is not None:
-            if said == record:
-                return True
-            found = f"{said.get('layers')} by convention {said.get('convention')}"
-        elif there is not None:
-            source = there.input_value(0)
-            joined = _joined(source) if len(states) > 1 else [source]
-            if len(joined) == len(states) and all(map(_same, joined, states)):
-                return True
-            found = f"an output last_hidden_state of something else, {ir.node_ref(source.get_node(), package.model)}"
-        else:
-            found = "a record of it but no output last_hidden_state"
-        raise PreconditionError(
-            "the target exposes hidden states already",
-            file=package.path,
-            expected=f"{record['layers']} by convention {record['convention']}",
-            found=found,
-        )
+        if said == record and there is not None:
+            return True
+        wanted = f"{record['layers']} by convention {record['convention']}"
+        if there is None:
+            raise _other_states(graft, wanted, "a record of it but no output last_hidden_state")
+        if said is not None:
+            raise _other_states(graft, wanted, f"{said.get('layers')} by convention {said.get('convention')}")
+        source = there.input_value(0)
+        joined = _joined(source) if len(states) > 1 else [source]
+        if len(joined) == len(states) and all(map(_same, joined, states)):
+            return True
+        node = ir.node_ref(source.get_node(), package.model)
+        raise _other_states(graft, wanted, f"an output last_hidden_state of something else, {node}")
+
+
+def _other_states(graft: Graft, expected: str, found: str) -> PreconditionError:
+    text = "the target exposes hidden states already"
+    return PreconditionError(text, file=graft.target.path, expected=expected, found=found)
 
 
 def _joined(output: ov.Output) -> list[ov.Output]:

@@ -59,7 +59,9 @@ class PackMarkovHead(Pass):
         if self.checkpoint is None and _is_headless(package):
             ctx.remark("unchanged: the draft has no Markov head")
             return
-        if self.checkpoint is None and not package.is_checkpoint and package.get(FileName.MARKOV_HEAD) is not None:
+        present = package.get(FileName.MARKOV_HEAD)
+        if self.checkpoint is None and not package.is_checkpoint and present is not None:
+            self._check_present(present, package)
             ctx.remark("unchanged: the draft has its head")
             return
         checkpoint, said = self._read(package)
@@ -115,6 +117,24 @@ class PackMarkovHead(Pass):
             reasons += markov.backbone_reasons(backbone, head, _target_vocab_size(graft))
         if reasons:
             raise PostconditionError("; ".join(map(str, reasons)), reasons=reasons)
+
+    def _check_present(self, head: ov.Model, package: Package) -> None:
+        """Refuse a head that is not as the options ask for, and cannot become so without its checkpoint."""
+        reasons = []
+        if self.top_k is not None and self.top_k != markov.read_facts(head).top_k:
+            reasons.append(Reason("top-k", f"its top-k is {markov.read_facts(head).top_k}, not {self.top_k}"))
+        if self.confidence and markov.Computation.CONFIDENCE not in markov.present_computations(head):
+            reasons.append(Reason("confidence", "it has no confidence head"))
+        stored = markov.stored_precision(head)
+        if self.precision not in ("checkpoint", stored):
+            reasons.append(Reason("precision", f"its weights are stored in {stored}, not {self.precision}"))
+        if reasons:
+            raise PreconditionError(
+                f"the draft has another Markov head already: {'; '.join(map(str, reasons))}",
+                file=package.path,
+                hint="say checkpoint=FOLDER and start from the draft without the head; set-markov-top-k changes K",
+                reasons=tuple(reasons),
+            )
 
     def _read(self, package: Package) -> tuple[Checkpoint, str]:
         """The checkpoint and its name without machine paths."""

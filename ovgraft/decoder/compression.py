@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import openvino as ov
@@ -61,6 +62,27 @@ class Matrix:
     def reader(self) -> str:
         """Friendly name of the op, for people: another one may be called the same."""
         return str(self.node.get_friendly_name())
+
+    @property
+    def bits(self) -> int | None:
+        """Bits of a stored number; None when it is not compressed."""
+        width = int(self._stored.get_output_element_type(0).bitwidth)
+        return width if width <= 8 else None
+
+    @property
+    def group_size(self) -> int | None:
+        """Numbers that share a scale, the whole row's when that has one; None without a scale."""
+        floats = [each for each in self.weight.constants if each.get_output_element_type(0).is_real()]
+        scales = [each for each in floats if each is not self._stored]
+        return _count(self._stored) // max(map(_count, scales)) if scales else None
+
+    @property
+    def _stored(self) -> ov.Node:
+        return max(self.weight.constants, key=_count)
+
+
+def _count(constant: ov.Node) -> int:
+    return prod(constant.get_output_shape(0))
 
 
 def read_matrices(model: ov.Model) -> list[Matrix]:

@@ -83,6 +83,7 @@ class Key:
     EXPOSED: RtPath = ("ovgraft", "exposed_hidden_states")
     MOVED_FC: RtPath = ("ovgraft", "moved_fc")
     APPLIED: RtPath = ("ovgraft", "applied")
+    BUILT: RtPath = ("ovgraft", "built")
     SELECT_COMPUTATION: RtPath = ("ovgraft", "select_computation")  # ports that wait for a computation to be selected
     MARKOV_HEAD_SOURCE: RtPath = ("ovgraft", "markov_head_source")
 

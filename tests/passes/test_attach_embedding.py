@@ -208,6 +208,24 @@ def test_a_mask_embedding_beside_the_draft(tmp_path: Path, weights: WeightFormat
     np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], rtol=0, atol=1e-5)
 
 
+def test_a_mask_embedding_that_comes_or_changes_later_is_not_called_attached(tmp_path: Path) -> None:
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    graft = pairs.open_pair(target, tiny_draft(tmp_path))
+    pairs.run_passes(graft, AttachEmbedding())
+    file = tmp_path / "draft" / "mask_embedding.safetensors"
+    vector = np.linspace(-1, 1, 32, dtype=np.float32)
+    checkpoints.write_safetensors(file, {"mask_embedding": vector})
+    with pytest.raises(PreconditionError, match="attached without this mask embedding"):
+        pairs.run_passes(graft, AttachEmbedding())
+    again = pairs.open_pair(target, tmp_path / "draft")
+    pairs.run_passes(again, AttachEmbedding())
+    (context,) = pairs.run_passes(again, AttachEmbedding())
+    assert not context.edits
+    checkpoints.write_safetensors(file, {"mask_embedding": 2 * vector})
+    with pytest.raises(PreconditionError, match="attached without this mask embedding"):
+        pairs.run_passes(again, AttachEmbedding())
+
+
 @pytest.mark.parametrize("weights", FORMATS)
 def test_a_mask_row_that_was_never_trained_is_told(tmp_path: Path, weights: WeightFormat) -> None:
     table = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)

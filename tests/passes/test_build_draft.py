@@ -157,10 +157,19 @@ class TestRefused:
 
 def test_twice(tmp_path: Path) -> None:
     graft = pairs.open_pair(target(tmp_path / "target"), checkpoint(tmp_path, "zlab_dflash"))
-    pairs.run_passes(graft, BuildDraft())
+    pairs.run_passes(graft, BuildDraft(sliding_in_block="bidirectional"))
     before = graft.package("draft").model.clone()
-    (context,) = pairs.run_passes(graft, BuildDraft(form="per-row"))
-    assert context.remarks == ["unchanged: the draft was built already"]
+    for same in (BuildDraft(sliding_in_block="bidirectional"), BuildDraft()):
+        (context,) = pairs.run_passes(graft, same)
+        assert context.remarks == ["unchanged: the draft was built already"]
+    other = BuildDraft(form="per-row", sliding_in_block="causal")
+    with pytest.raises(PreconditionError, match="has its IR already: its form is sdpa, not per-row") as caught:
+        pairs.run_passes(graft, other)
+    assert [reason.code for reason in caught.value.reasons] == ["form", "sliding-in-block"]
+    graft.save(tmp_path / "out")
+    saved = pairs.open_pair(tmp_path / "out" / "target", tmp_path / "out" / "draft")
+    with pytest.raises(PreconditionError, match="its form is sdpa, not per-row"):
+        pairs.run_passes(saved, other)
     assert ir.same_structure(graft.package("draft").model, before) is None
 
 
@@ -168,6 +177,8 @@ def test_a_draft_that_has_its_ir(tmp_path: Path) -> None:
     draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft", config={})
     (context,) = pairs.run_passes(pairs.open_pair(target(tmp_path / "target"), draft), BuildDraft())
     assert context.remarks == ["unchanged: the draft has its IR"]
+    with pytest.raises(PreconditionError, match="its sliding layers are as it was exported, not causal"):
+        pairs.run_passes(pairs.open_pair(target(tmp_path / "other"), draft), BuildDraft(sliding_in_block="causal"))
 
 
 class TestSaved:

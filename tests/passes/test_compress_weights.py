@@ -219,6 +219,7 @@ class TestTargets:
         (context,) = pairs.run_passes(graft, CompressWeights(model="target"))
         assert not context.edits
         assert context.remarks[0].startswith("unchanged: no matrix is left to compress")
+        assert any("fewer bits than asked for" in remark for remark in context.remarks) == (weights == "int4")
         assert ir.same_structure(graft.target.model, before) is None
 
     @pytest.mark.parametrize("name", ["qwen3_moe", "gemma3_text", "qwen3_5_text", "gpt2", "lfm2"])

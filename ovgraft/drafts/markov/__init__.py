@@ -19,7 +19,13 @@ if TYPE_CHECKING:
         computations_of,
         ports,
     )
-    from ovgraft.drafts.markov.facts import HeadFacts, present_computations, read_advertised, read_facts
+    from ovgraft.drafts.markov.facts import (
+        HeadFacts,
+        present_computations,
+        read_advertised,
+        read_facts,
+        stored_precision,
+    )
     from ovgraft.drafts.markov.from_checkpoint import config_digest, read_head_weights
     from ovgraft.drafts.markov.head_weights import HeadWeights, Projection
     from ovgraft.drafts.markov.inputs import HeadInputError, block_begins
@@ -55,6 +61,7 @@ __all__ = [
     "scaled_logits",
     "select_computation",
     "set_top_k",
+    "stored_precision",
 ]
 
 __getattr__, __dir__ = attach(
@@ -69,7 +76,7 @@ __getattr__, __dir__ = attach(
             "computations_of",
             "ports",
         ),
-        "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts"),
+        "facts": ("HeadFacts", "present_computations", "read_advertised", "read_facts", "stored_precision"),
         "from_checkpoint": ("config_digest", "read_head_weights"),
         "head_weights": ("HeadWeights", "Projection"),
         "inputs": ("HeadInputError", "block_begins"),

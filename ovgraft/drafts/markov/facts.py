@@ -90,6 +90,13 @@ def present_computations(model: ov.Model) -> tuple[Computation, ...]:
     return tuple(computation for computation, port in marks.items() if port in names)
 
 
+def stored_precision(model: ov.Model) -> str:
+    """Element type of a head's largest table."""
+    tables = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    largest = max(tables, key=lambda node: int(node.get_byte_size()))
+    return str(largest.get_output_element_type(0).get_type_name())
+
+
 def read_advertised(backbone: ov.Model) -> tuple[HeadType, int]:
     """Type and rank of the head a backbone says it has; ``(none, 0)`` when it says nothing.
 
