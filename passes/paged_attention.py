@@ -10,8 +10,21 @@ from ovgraft.errors import PostconditionError, Reason, StructureError
 from ovgraft.passbase import Context, Pass, option
 
 if TYPE_CHECKING:
+    import openvino as ov
+
     from ovgraft.decoder.to_paged import AttentionFacts, Converted
     from ovgraft.graft import Graft
+
+_MARKS = {
+    "score_outputs": "scores.0",
+    "score_aggregation": "score_aggregation_window",
+    "cache_rotation": "model_rotation_trig_lut",
+    "xattention": "xattention_block_size",
+    "adaptive_rkv": "adaptive_rkv_start_size",
+    "qq_bias": "qq_bias",
+    "per_layer_block_indices": "block_indices.0",
+}
+"""A port that a paged model has exactly when an option was on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +54,7 @@ class PagedAttention(Pass):
         graph = ir.Graph(source)
         reasons = decoder.readiness(graph)
         if [reason.code for reason in reasons] == ["already-paged"]:
+            self._check_present(package.model)
             ctx.remark(f"unchanged: {reasons[0].message}")
             return
         if reasons:
@@ -72,6 +86,22 @@ class PagedAttention(Pass):
         for i in graph.find(ir.PAGED_ATTENTION):
             if any(ir.get_user_data(graph.nodes[i], key) is None for key in ir.HEAD_SIZES):
                 raise PostconditionError("head sizes are not recorded", node=graph.ref(i))
+
+    def _check_present(self, model: ov.Model) -> None:
+        """Refuse a paged model that is not as the options ask for: it is not converted a second time."""
+        names = {name for port in (*model.inputs, *model.outputs) for name in port.get_names()}
+        reasons = []
+        for option_name, mark in _MARKS.items():
+            if getattr(self, option_name) != (mark in names):
+                has = "no" if getattr(self, option_name) else "a"
+                text = f"it has {has} port {mark}, {option_name.replace('_', '-')} says otherwise"
+                reasons.append(Reason(option_name.replace("_", "-"), text))
+        if reasons:
+            raise StructureError(
+                f"the {self.model} is in PagedAttention form already, with other options",
+                hint="start from the stateful model",
+                reasons=tuple(reasons),
+            )
 
     def _native_options(self) -> dict[str, Any]:
         return {
