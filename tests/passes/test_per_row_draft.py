@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import openvino as ov
 import pytest
 from numpy.typing import NDArray
 
 import ovgraft
 from ovgraft import ir
 from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.drafts.cached_rows import CachedRows, read_cached_rows
 from ovgraft.drafts.contract import Key
 from ovgraft.drafts.row_attention import block_sees
 from ovgraft.errors import StructureError
@@ -199,6 +201,40 @@ def test_a_window_narrower_than_the_block_is_refused(zoo: Callable[[str], Path])
     assert {reason.code for reason in caught.value.reasons} == {"window-in-block"}
     ir.set_text(graft.draft.model, Key.BLOCK_SIZE, "16")
     PerRowDraft().apply(graft, Context())
+
+
+def _other_axis(node: ov.Node) -> ov.Node:
+    """The same op over another axis."""
+    inputs, kind = node.input_values(), node.get_type_name()
+    if kind == "Concat":
+        return ir.opset.concat(inputs, 1)
+    axis = ir.opset.constant(np.array(1))
+    return ir.opset.variadic_split(inputs[0], axis, inputs[2]) if kind == "VariadicSplit" else _gather(inputs, axis)
+
+
+def _gather(inputs: list[ov.Output], axis: ov.Node) -> ov.Node:
+    return ir.opset.gather(inputs[0], inputs[1], axis)
+
+
+@pytest.mark.parametrize("which", ["joined", "appended", "split", "cache"])
+@pytest.mark.parametrize("port", [1, 2])
+def test_rows_joined_along_another_axis_are_refused(tmp_path: Path, which: str, port: int) -> None:
+    """The rewrite joins along the row axis; heads joined or parted side by side would be taken for rows."""
+    target = models.write_package(models.tiny_decoder(), tmp_path / "target")
+    graft = ovgraft.load(target=target, draft=models.write_package(models.tiny_dflash_draft(), tmp_path / "draft"))
+    assert graft.draft is not None
+    graph = ir.Graph(graft.draft.model)
+    rows = read_cached_rows(graph, graph.find("ScaledDotProductAttention")[0], port)
+    assert isinstance(rows, CachedRows)
+    split = graph.inputs[rows.joined][1][0]
+    node = graph.nodes[{"joined": rows.joined, "appended": rows.appended, "split": split, "cache": rows.cache}[which]]
+    other = _other_axis(node)
+    for output, new in zip(node.outputs(), other.outputs(), strict=True):
+        for reader in output.get_target_inputs():
+            reader.replace_source_output(new)
+    with pytest.raises(StructureError) as caught:
+        PerRowDraft().apply(graft, Context())
+    assert caught.value.reasons[0].code == "not-an-exported-draft"
 
 
 def test_unknown_layout_is_refused_with_the_node(zoo: Callable[[str], Path]) -> None:
