@@ -161,8 +161,19 @@ def _paged_sizes(node: ov.Node) -> tuple[int | None, int | None, int | None, int
     """The same of ``[T, heads * size]`` rows; OpenVINO keeps the head sizes in the op's rt_info."""
     info = node.get_rt_info()
     kv_heads, head_size, value_size = (int(info[name].value) if name in info else None for name in _PAGED_SIZES)
-    width = _length(node.input_value(0).get_partial_shape(), -1)
-    return (width // head_size if width and head_size else None), kv_heads, head_size, value_size
+    return _paged_heads(node, head_size), kv_heads, head_size, value_size
+
+
+def _paged_heads(node: ov.Node, head_size: int | None) -> int | None:
+    """Query heads: by the width of the rows, else by what they were before their heads were merged."""
+    query = node.input_value(0)
+    width = _length(query.get_partial_shape(), -1)
+    if head_size is None or width is not None:
+        return width // head_size if width and head_size else None
+    if query.get_node().get_type_name() != "Reshape":
+        return None
+    split = query.get_node().input_value(0).get_partial_shape()
+    return _length(split, -2) if _length(split, -1) == head_size else None
 
 
 def _length(shape: ov.PartialShape, i: int) -> int | None:

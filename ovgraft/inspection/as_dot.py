@@ -19,6 +19,7 @@ _FILL = {
     "recurrent": "#ede9fe",
     "table": "#e5e7eb",
     "fc": "#fef3c7",
+    "head": "#fce7f3",
     "other": "#f9fafb",
 }
 
@@ -57,21 +58,24 @@ def picture_dot(picture: Picture) -> str:
         if strip is not None:
             lines += _strip(strip, prefix)
     style = "solid" if picture.exposed else "dashed"
-    into = "fc" if picture.fc is not None else f"d{picture.entry}" if picture.draft is not None else "out"
+    draft = picture.draft
+    receivers = () if draft is None else draft.entries if draft.side is None else (draft.side,)
+    into = [f"d{receiver}" for receiver in receivers] or ["out"]
     if picture.fc is not None:
         label = _text(picture.fc.title, *picture.fc.lines)
         lines.append(f"  fc [label={label}, fillcolor={_text(_FILL['fc'])}];")
-        if picture.draft is not None:
-            lines.append(f"  fc -> d{picture.entry} [label={_text('hidden_states')}, constraint=false];")
+        if draft is not None:
+            lines += [f"  fc -> {name} [label={_text('hidden_states')}, constraint=false];" for name in into]
+        into = ["fc"]
     elif picture.taps and picture.draft is None:
         lines.append(
             f"  out [label={_text('last_hidden_state', picture.tap_text)}, fillcolor={_text(_FILL['other'])}];"
         )
-    lines += [f"  t{max(tap, 0)} -> {into} [style={style}, constraint=false];" for tap in picture.taps]
+    lines += [f"  t{max(tap, 0)} -> {name} [style={style}, constraint=false];" for tap in picture.taps for name in into]
     if picture.target is not None and picture.draft is not None:
         for at, box in enumerate(picture.draft.boxes):
             if box.from_target:
-                source = 0 if at + 1 < len(picture.draft.boxes) else len(picture.target.boxes) - 1
+                source = 0 if box.from_target == "embedding" else len(picture.target.boxes) - 1
                 lines.append(f"  t{source} -> d{at} [style=dotted, label={_text('weights')}, constraint=false];")
     lines += [f"  // {printable(note)}" for note in picture.notes]
     return "\n".join([*lines, "}"]) + "\n"
@@ -82,9 +86,9 @@ def _strip(strip: Strip, prefix: str) -> Iterator[str]:
     yield f"    label={_text(strip.name, strip.about)};"
     for at, box in enumerate(strip.boxes):
         yield f"    {prefix}{at} [label={_text(box.title, *box.lines)}, fillcolor={_text(_FILL[box.style])}];"
-    for at, box in enumerate(strip.boxes[:-1]):
-        after = at + 2 if box.style == "fc" else at + 1  # an FC joins the embedding in the layers
-        yield f"    {prefix}{at} -> {prefix}{after};"
+    for at in range(len(strip.boxes) - 1):
+        for after in strip.entries if at == strip.side else (at + 1,):
+            yield f"    {prefix}{at} -> {prefix}{after};"
     yield "  }"
 
 

@@ -1,220 +1,234 @@
-"""The graft picture as SVG, for documents and issues; follows the reader's light or dark theme."""
+"""The graft picture as SVG, for documents and issues; follows the reader's light or dark theme.
+
+Target and draft stand side by side, or one below the other where the page is narrow.
+"""
 
 from __future__ import annotations
 
-from xml.etree import ElementTree as Xml
+from dataclasses import dataclass
 
-from ovgraft.inspection.layout import printable, shortened
-from ovgraft.inspection.picture import Box, Picture, Strip
+from ovgraft.inspection.boxes import Box
+from ovgraft.inspection.picture import Picture, Strip
+from ovgraft.inspection.svg_shapes import LINE, WIDTH, Canvas, Point, box_height
 
-_WIDTH = 300  # of a box
-_LINE = 16
-_PAD = 10
-_GAP = 16
+_GAP = 16  # between boxes
 _MARGIN = 14
 _HEAD = 44  # name and sizes of a strip
 _LANE = 232  # between the strips: bus and FC
-_LONGEST = 46  # characters that fit into a box
-
-_STYLE = """
-.graft { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; }
-.graft text { fill: #111827; } .graft .dim { fill: #4b5563; font-size: 11px; } .graft .title { font-weight: 600; }
-.graft .frame { fill: #f8fafc; stroke: #cbd5e1; } .graft .box { stroke: #64748b; stroke-width: 1; }
-.graft .attention { fill: #dbeafe; } .graft .sliding { fill: #ccfbf1; } .graft .recurrent { fill: #ede9fe; }
-.graft .table { fill: #e5e7eb; } .graft .fc { fill: #fde68a; } .graft .other { fill: #ffffff; }
-.graft .flow, .graft .tap, .graft .shared { fill: none; stroke: #64748b; stroke-width: 1.5; }
-.graft .tap { stroke: #b45309; stroke-width: 2; } .graft .asked { stroke-dasharray: 7 4; }
-.graft .shared { stroke-dasharray: 3 4; } .graft .share, .graft .arrow { fill: #64748b; }
-.graft .dot, .graft .tap-arrow { fill: #b45309; } .graft .taptext { fill: #92400e; font-size: 11px; }
-.graft .bad { fill: #b91c1c; font-size: 11px; }
-@media (prefers-color-scheme: dark) {
-  .graft text { fill: #f1f5f9; } .graft .dim { fill: #b6c2d1; } .graft .frame { fill: #111827; stroke: #475569; }
-  .graft .box { stroke: #94a3b8; } .graft .attention { fill: #1e3a6e; } .graft .sliding { fill: #134e4a; }
-  .graft .recurrent { fill: #3f2d78; } .graft .table { fill: #374151; } .graft .fc { fill: #78450b; }
-  .graft .other { fill: #1f2937; } .graft .flow, .graft .shared { stroke: #94a3b8; } .graft .tap { stroke: #fbbf24; }
-  .graft .share, .graft .arrow { fill: #94a3b8; } .graft .dot, .graft .tap-arrow { fill: #fbbf24; }
-  .graft .taptext { fill: #fcd34d; } .graft .bad { fill: #fca5a5; }
-}
-"""
+_BUS = 30  # from a box to the bus
+_RAIL = 8  # from a box to the line of what enters from the side
+_NARROW_LANE = 34
+_NARROW_LEFT = 36  # room for the lines of shared weights
+_ABOVE_JOINT = _GAP + 2 * LINE + 4
 
 
-def picture_svg(picture: Picture) -> str:
-    """The picture as one SVG document."""
-    both = picture.target is not None and picture.draft is not None
-    lane = _LANE if picture.taps else 40
-    left = _MARGIN * 2
-    right = left + _WIDTH + lane + _MARGIN * 2 + _GAP if picture.target is not None else left
-    heights = [_height(strip) for strip in (picture.target, picture.draft) if strip is not None]
-    height = max(heights) + _HEAD + 3 * _MARGIN
-    width = right + _WIDTH + 2 * _MARGIN if both else left + _WIDTH + 2 * _MARGIN + (lane if picture.taps else 0)
-    height += _LINE * len(picture.notes)
-    root = Xml.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width} {height}",
-            "width": str(width),
-            "height": str(height),
-            "role": "img",
-            "class": "graft",
-        },
-    )
-    names = " and ".join(strip.name for strip in (picture.target, picture.draft) if strip is not None)
-    Xml.SubElement(root, "title").text = printable(names)
-    Xml.SubElement(root, "style").text = _STYLE
-    _arrowheads(root)
-    target_at: list[tuple[float, float]] = []
-    draft_at: list[tuple[float, float]] = []
-    fc_x = left + _WIDTH + 64
-    if picture.target is not None:
-        inner = (_LANE if picture.taps else 0) + _WIDTH
-        target_at = _strip(root, picture.target, left, inner)
-    if picture.draft is not None:
-        draft_at = _strip(root, picture.draft, right, _WIDTH)
-    if picture.taps:
-        _taps(root, picture, target_at, draft_at, left + _WIDTH, fc_x, right)
-    if both and picture.target is not None and picture.draft is not None:
-        _shared(root, picture.draft, target_at, draft_at, left + _WIDTH, right)
-    for at, note in enumerate(picture.notes):
-        _label(root, left, height - _MARGIN - _LINE * at, note, "bad")
-    return Xml.tostring(root, encoding="unicode") + "\n"
+@dataclass(frozen=True)
+class _Placed:
+    """A strip and where its boxes are.
 
-
-def _height(strip: Strip) -> int:
-    return sum(_box_height(box) + _GAP for box in strip.boxes) + _MARGIN
-
-
-def _box_height(box: Box) -> int:
-    return 2 * _PAD + _LINE * (1 + len(box.lines)) - 2
-
-
-def _strip(root: Xml.Element, strip: Strip, x: int, width: int) -> list[tuple[float, float]]:
-    """Draw a strip.
-
-    Returns:
-        Top and bottom of each box.
+    Attributes:
+        strip: The strip.
+        x: Left side of the boxes.
+        tops: Of each box.
+        bottoms: Of each box.
     """
-    height = _height(strip) + _HEAD
-    _rectangle(root, x - _MARGIN, _MARGIN, width + 2 * _MARGIN, height, "frame", 10)
-    _label(root, x, _MARGIN + 20, strip.name, "title", width)
-    _label(root, x, _MARGIN + 20 + _LINE, strip.about, "dim", width)
-    y = float(_MARGIN + _HEAD)
-    places = []
+
+    strip: Strip
+    x: float
+    tops: tuple[float, ...]
+    bottoms: tuple[float, ...]
+
+    @property
+    def right(self) -> float:
+        """Right side of the boxes."""
+        return self.x + WIDTH
+
+    def middle(self, box: int) -> float:
+        """Height of the middle of a box."""
+        return (self.tops[box] + self.bottoms[box]) / 2
+
+    def receivers(self) -> tuple[int, ...]:
+        """The boxes that take the target's states, of a draft."""
+        return self.strip.entries if self.strip.side is None else (self.strip.side,)
+
+
+def picture_svg(picture: Picture, *, stacked: bool = False) -> str:
+    """The picture as one SVG document.
+
+    Args:
+        picture: What to draw.
+        stacked: The draft below the target, for narrow pages.
+    """
+    return _stacked(picture) if stacked else _beside(picture)
+
+
+def _placed(strip: Strip, x: float, y: float) -> _Placed:
+    """A strip whose frame begins at ``y``."""
+    tops, bottoms = [], []
+    top = y + _HEAD
+    for box in strip.boxes:
+        tops.append(top)
+        bottoms.append(top + box_height(box))
+        top = bottoms[-1] + _GAP
+    return _Placed(strip, x, tuple(tops), tuple(bottoms))
+
+
+def _draw(canvas: Canvas, placed: _Placed, inner: float, extra: float = 0) -> None:
+    """Draw a strip in a frame of some inner width, ``extra`` higher than its boxes need."""
+    strip, x = placed.strip, placed.x
+    top = placed.tops[0] - _HEAD
+    height = placed.bottoms[-1] + _MARGIN + extra - top
+    canvas.rectangle(x - _MARGIN, top, inner + 2 * _MARGIN, height, "frame", 10)
+    canvas.label(x, top + 20, strip.name, "title", inner)
+    canvas.label(x, top + 20 + LINE, strip.about, "dim", inner)
     for at, box in enumerate(strip.boxes):
-        bottom = _box(root, box, x, y, _WIDTH, strip.bytes)
-        places.append((y, bottom))
-        if at + 1 < len(strip.boxes) and box.style != "fc":
-            _line(root, [(x + _WIDTH / 2, bottom), (x + _WIDTH / 2, bottom + _GAP)], "flow", "arrow")
-        y = bottom + _GAP
-    if strip.boxes[0].style == "fc" and len(places) > 2:  # joins the embedding in the layers
-        start, end = (sum(places[at]) / 2 for at in (0, 2))
-        side = x + _WIDTH
-        _line(root, [(side, start), (side + 8, start), (side + 8, end), (side, end)], "flow", "arrow")
-    return places
+        canvas.box(box, x, placed.tops[at], WIDTH, strip.bytes)
+        if at + 1 < len(strip.boxes) and at != strip.side:
+            bottom = placed.bottoms[at]
+            canvas.line([(x + WIDTH / 2, bottom), (x + WIDTH / 2, bottom + _GAP)], "flow", "arrow")
+    if strip.side is not None:
+        start, rail = placed.middle(strip.side), placed.right + _RAIL
+        for entry in strip.entries:
+            end = placed.middle(entry)
+            canvas.line([(placed.right, start), (rail, start), (rail, end), (placed.right, end)], "flow", "arrow")
 
 
-def _box(root: Xml.Element, box: Box, x: float, y: float, width: float, total: int) -> float:
-    height = _box_height(box)
-    _rectangle(root, x, y, width, height, f"box {box.style}", 6)
-    _label(root, x + _PAD, y + _PAD + 10, box.title, "title", width - 2 * _PAD)
-    for at, line in enumerate(box.lines):
-        _label(root, x + _PAD, y + _PAD + 10 + _LINE * (at + 1), line, "dim", width - 2 * _PAD)
-    if box.bytes and total:
-        share = min(1.0, box.bytes / total)
-        _rectangle(root, x + 1, y + height - 4, max(2.0, (width - 2) * share), 3, "share", 1)
-    return y + height
+def _canvas(picture: Picture, width: float, height: float, prefix: str) -> Canvas:
+    names = " and ".join(strip.name for strip in (picture.target, picture.draft) if strip is not None)
+    canvas = Canvas(width, height + LINE * len(picture.notes), names, prefix)
+    for at, note in enumerate(picture.notes):
+        canvas.label(2 * _MARGIN, height + LINE * (at + 1) - _MARGIN, note, "bad", width - 2 * _MARGIN)
+    return canvas
 
 
-def _taps(
-    root: Xml.Element,
-    picture: Picture,
-    target: list[tuple[float, float]],
-    draft: list[tuple[float, float]],
-    x: float,
-    fc_x: float,
-    right: float,
-) -> None:
+def _joint(picture: Picture) -> Box:
+    """What the captured states go through on their way out of the target."""
+    return picture.fc or Box("other", "last_hidden_state", () if picture.exposed else ("not there yet",))
+
+
+def _read_words(picture: Picture) -> tuple[str, str]:
+    return "read:" if picture.exposed else "wanted, not exposed yet:", picture.tap_text
+
+
+def _kind(picture: Picture) -> str:
+    return "tap" if picture.exposed else "tap asked"
+
+
+def _source(target: _Placed, box: Box) -> int:
+    """The box of the target whose weights a box of the draft reads."""
+    return 0 if box.from_target == "embedding" else len(target.strip.boxes) - 1
+
+
+# side by side
+
+
+def _beside(picture: Picture) -> str:
+    left = 2 * _MARGIN
+    lane = _LANE if picture.taps else 40
+    right = left + WIDTH + lane + 2 * _MARGIN + _GAP if picture.target is not None else left
+    target = _placed(picture.target, left, _MARGIN) if picture.target is not None else None
+    draft = _placed(picture.draft, right, _MARGIN) if picture.draft is not None else None
+    strips = [placed for placed in (target, draft) if placed is not None]
+    height = max(placed.bottoms[-1] for placed in strips) + 2 * _MARGIN
+    width = (right if draft is not None else left + (lane if picture.taps else 0)) + WIDTH + 2 * _MARGIN
+    canvas = _canvas(picture, width, height, "graft")
+    if target is not None:
+        _draw(canvas, target, WIDTH + (_LANE if picture.taps else 0))
+    if draft is not None:
+        _draw(canvas, draft, WIDTH)
+    if target is not None and picture.taps:
+        _taps_beside(canvas, picture, target, draft, right)
+    if target is not None and draft is not None:
+        bend = right - _MARGIN - _GAP / 2
+        for at, box in enumerate(draft.strip.boxes):
+            if box.from_target:
+                source = _source(target, box)
+                first = source == 0
+                start = target.tops[0] + 16 if first else target.bottoms[source] - 16
+                end = draft.tops[at] + 16 if first else draft.bottoms[at] - 16
+                canvas.line([(target.right, start), (bend, start), (bend, end), (right, end)], "shared", "arrow")
+                canvas.label(target.right + 44, start - 5, "same weights", "dim")
+    return canvas.text()
+
+
+def _taps_beside(canvas: Canvas, picture: Picture, target: _Placed, draft: _Placed | None, right: float) -> None:
     """From the layers that are read along a bus, through the FC, into the draft."""
-    kind = "tap" if picture.exposed else "tap asked"
-    bus = x + 30
-    heights = [target[max(tap, 0)][1] - 8 for tap in picture.taps]
-    box = picture.fc or Box("other", "last_hidden_state", ("not there yet",) if not picture.exposed else ())
-    middle = draft[picture.entry][0] + 22 if draft else sum(heights) / len(heights)
-    if draft and picture.entry == 0:
-        middle = max(middle, _MARGIN + _HEAD + _box_height(box) / 2 + 2 * _LINE)
-    for y in heights:
-        _line(root, [(x, y), (bus, y)], kind)
-        Xml.SubElement(root, "circle", {"class": "dot", "cx": _n(x), "cy": _n(y), "r": "3.5"})
-    _line(root, [(bus, min(*heights, middle)), (bus, max(*heights, middle))], kind)
+    kind, box = _kind(picture), _joint(picture)
+    x, fc_x = target.right, target.right + 64
+    heights = [target.bottoms[max(tap, 0)] - 8 for tap in picture.taps]
+    receivers = draft.receivers() if draft is not None else ()
+    middle = sum(heights) / len(heights)
+    if draft is not None and receivers:
+        middle = draft.tops[receivers[0]] + 22
+        if receivers[0] == 0:
+            middle = max(middle, _MARGIN + _HEAD + box_height(box) / 2 + 2 * LINE)
+    _bus(canvas, heights, middle, x, kind)
     width = _LANE - (fc_x - x)
-    half = _box_height(box) / 2
-    _line(root, [(bus, middle), (fc_x, middle)], kind, "tap-arrow")
-    _box(root, box, fc_x, middle - half, width, 0)
-    words = "read:" if picture.exposed else "wanted, not exposed yet:"
-    _label(root, fc_x, middle - half - 10 - _LINE, words, "taptext", width)
-    _label(root, fc_x, middle - half - 10, picture.tap_text, "taptext", width)
-    if draft:
-        top, bottom = draft[picture.entry]
-        end = min(max(middle, top + 10), bottom - 10)
+    half = box_height(box) / 2
+    canvas.line([(x + _BUS, middle), (fc_x, middle)], kind, "tap-arrow")
+    canvas.box(box, fc_x, middle - half, width, 0)
+    for at, words in enumerate(reversed(_read_words(picture))):
+        canvas.label(fc_x, middle - half - 10 - LINE * at, words, "taptext", width)
+    for receiver in receivers:
+        assert draft is not None
+        end = min(max(middle, draft.tops[receiver] + 10), draft.bottoms[receiver] - 10)
         bend = right - _MARGIN - _GAP / 2
-        _line(root, [(fc_x + width, middle), (bend, middle), (bend, end), (right, end)], kind, "tap-arrow")
+        canvas.line([(fc_x + width, middle), (bend, middle), (bend, end), (right, end)], kind, "tap-arrow")
 
 
-def _shared(
-    root: Xml.Element,
-    draft: Strip,
-    target: list[tuple[float, float]],
-    places: list[tuple[float, float]],
-    x: float,
-    right: float,
-) -> None:
-    """Tables whose weights are the target's."""
-    for at, box in enumerate(draft.boxes):
-        if not box.from_target:
-            continue
-        first = at + 1 < len(draft.boxes)
-        source = target[0] if first else target[-1]
-        start, end = (source[0] + 16, places[at][0] + 16) if first else (source[1] - 16, places[at][1] - 16)
-        bend = right - _MARGIN - _GAP / 2
-        _line(root, [(x, start), (bend, start), (bend, end), (right, end)], "shared", "arrow")
-        _label(root, x + 44, start - 5, "same weights", "dim")
+def _bus(canvas: Canvas, heights: list[float], to: float, x: float, kind: str) -> None:
+    """The line along the layers that are read, as far as ``to``."""
+    for y in heights:
+        canvas.line([(x, y), (x + _BUS, y)], kind)
+        canvas.dot(x, y)
+    canvas.line([(x + _BUS, min(*heights, to)), (x + _BUS, max(*heights, to))], kind)
 
 
-def _arrowheads(root: Xml.Element) -> None:
-    definitions = Xml.SubElement(root, "defs")
-    for name in ("arrow", "tap-arrow"):
-        marker = Xml.SubElement(
-            definitions,
-            "marker",
-            {
-                **{"id": f"graft-{name}", "viewBox": "0 0 8 8", "refX": "7", "refY": "4", "orient": "auto"},
-                **{"markerWidth": "8", "markerHeight": "8", "markerUnits": "userSpaceOnUse"},
-            },
-        )
-        Xml.SubElement(marker, "path", {"d": "M0 0L8 4L0 8z", "class": name})
+# one below the other
 
 
-def _rectangle(root: Xml.Element, x: float, y: float, width: float, height: float, kind: str, round_: int) -> None:
-    place = {"x": _n(x), "y": _n(y), "width": _n(width), "height": _n(height), "rx": str(round_)}
-    Xml.SubElement(root, "rect", {"class": kind, **place})
+def _stacked(picture: Picture) -> str:
+    tables = picture.draft.boxes if picture.target is not None and picture.draft is not None else ()
+    left = _NARROW_LEFT if any(box.from_target for box in tables) else 2 * _MARGIN
+    inner = WIDTH + (_NARROW_LANE if picture.taps else 0)
+    extra = box_height(_joint(picture)) + _ABOVE_JOINT if picture.taps else 0
+    target = _placed(picture.target, left, _MARGIN) if picture.target is not None else None
+    below = target.bottoms[-1] + _MARGIN + extra + _GAP if target is not None else _MARGIN
+    draft = _placed(picture.draft, left, below) if picture.draft is not None else None
+    last = draft if draft is not None else target
+    assert last is not None
+    height = last.bottoms[-1] + 2 * _MARGIN + (extra if draft is None else 0)
+    canvas = _canvas(picture, left + inner + 2 * _MARGIN, height, "stacked")
+    if target is not None:
+        _draw(canvas, target, inner, extra)
+    if draft is not None:
+        _draw(canvas, draft, inner)
+    if target is not None and picture.taps:
+        _taps_stacked(canvas, picture, target, draft)
+    if target is not None and draft is not None:
+        for at, each in enumerate(draft.strip.boxes):
+            if each.from_target:
+                source = _source(target, each)
+                rail = left - _MARGIN / 2 if source else left - _MARGIN - _RAIL
+                start, end = target.middle(source), draft.middle(at)
+                canvas.line([(left, start), (rail, start), (rail, end), (left, end)], "shared", "arrow")
+    return canvas.text()
 
 
-def _line(root: Xml.Element, points: list[tuple[float, float]], kind: str, end: str = "") -> None:
-    attributes = {"class": kind, "points": " ".join(f"{_n(x)},{_n(y)}" for x, y in points)}
-    if end:
-        attributes["marker-end"] = f"url(#graft-{end})"
-    Xml.SubElement(root, "polyline", attributes)
-
-
-def _label(root: Xml.Element, x: float, y: float, text: str, kind: str, width: float = _WIDTH) -> None:
-    """Untrusted text, its middle left out where it is too long; the whole of it as a tooltip."""
-    whole = printable(text)
-    short = shortened(whole, int(width * _LONGEST / (_WIDTH - 2 * _PAD)))
-    element = Xml.SubElement(root, "text", {"class": kind, "x": _n(x), "y": _n(y), "unicode-bidi": "isolate"})
-    element.text = short
-    if short != whole:
-        Xml.SubElement(element, "title").text = whole
-
-
-def _n(value: float) -> str:
-    return f"{value:g}"
+def _taps_stacked(canvas: Canvas, picture: Picture, target: _Placed, draft: _Placed | None) -> None:
+    """From the layers that are read down a bus on the right, through the FC below them, into the draft."""
+    kind, box = _kind(picture), _joint(picture)
+    bus = target.right + _BUS
+    top = target.bottoms[-1] + _ABOVE_JOINT
+    heights = [target.bottoms[max(tap, 0)] - 8 for tap in picture.taps]
+    middle = top + box_height(box) / 2
+    _bus(canvas, heights, middle - 8, target.right, kind)
+    canvas.line([(bus, middle - 8), (target.right, middle - 8)], kind, "tap-arrow")
+    canvas.box(box, target.x, top, WIDTH, 0)
+    for at, words in enumerate(reversed(_read_words(picture))):
+        canvas.label(target.x, top - 10 - LINE * at, words, "taptext", WIDTH)
+    for receiver in draft.receivers() if draft is not None else ():
+        assert draft is not None
+        end = draft.middle(receiver)
+        way: list[Point] = [(target.right, middle + 8), (bus, middle + 8), (bus, end), (draft.right, end)]
+        canvas.line(way, kind, "tap-arrow")

@@ -6,16 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from ovgraft.inspection.layout import Block, Cell, Line, Style, Symbols, Table
-from ovgraft.inspection.tree import (
-    CheckpointInfo,
-    FactInfo,
-    Inspection,
-    ModelInfo,
-    PackageInfo,
-    PagingInfo,
-    StateInfo,
-    TableInfo,
-)
+from ovgraft.inspection.tree import CheckpointInfo, FactInfo, Inspection, ModelInfo, PackageInfo, PagingInfo
+from ovgraft.inspection.tree_layers import FcInfo, FormatInfo, StateInfo, TableInfo
 from ovgraft.noderef import NodeRef
 
 SHOWN_OPS = 6
@@ -76,7 +68,7 @@ def _package(package: PackageInfo, symbols: Symbols, everything: bool) -> list[B
         beside = at > 0 and model.kind == "other" and not everything
         blocks += _beside(model, name, symbols) if beside else _model(model, name, symbols, everything)
     if package.checkpoint is not None:
-        blocks += _checkpoint(package.checkpoint, title)
+        blocks += _checkpoint(package.checkpoint, title, symbols)
     if everything and package.files:
         blocks += heading("files")
         blocks.append(Table([(file.name, size(file.bytes)) for file in package.files], align="<>"))
@@ -99,7 +91,7 @@ def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> l
     blocks += _layers(model)
     blocks += _mixing(model, symbols, everything)
     blocks += _tables(model, symbols)
-    blocks += _weights(model)
+    blocks += _weights(model.weights)
     if model.annotation is not None:
         blocks += _annotation(model)
     if model.paging is not None:
@@ -122,16 +114,31 @@ def _beside(model: ModelInfo, name: str, symbols: Symbols) -> list[Block]:
 
 def summary(model: ModelInfo, symbols: Symbols) -> Line:
     """Sizes of a model on one line."""
-    parts = []
-    if model.layers:
-        parts.append(f"{len(model.layers)} layers")
+    parts = [layer_count(len(model.layers))] if model.layers else []
     if model.lm_head is not None:
         parts += [f"hidden {model.lm_head.width}", f"vocabulary {number(model.lm_head.vocab_size)}"]
     elif model.embedding is not None:
         parts += [f"hidden {model.embedding.width}", f"vocabulary {number(model.embedding.vocab_size)}"]
-    parts.append(f"{number(model.ops)} ops")
-    parts.append(f"{size(sum(entry.bytes for entry in model.weights))} of weights")
+    elif model.width is not None:
+        parts.append(f"hidden {model.width}")
+    parts += [f"{number(model.ops)} ops", weight_total(model.weights)]
     return Line((Cell(f" {symbols.dot} ".join(parts), "dim"),), indent=_INDENT)
+
+
+def checkpoint_summary(checkpoint: CheckpointInfo, symbols: Symbols) -> Line:
+    """The same of a checkpoint."""
+    parts = [layer_count(len(checkpoint.layers)), weight_total(checkpoint.weights)]
+    return Line((Cell(f" {symbols.dot} ".join(parts), "dim"),), indent=_INDENT)
+
+
+def layer_count(count: int) -> str:
+    """How many layers, in words."""
+    return f"{count} layer{'s' if count != 1 else ''}"
+
+
+def weight_total(weights: Sequence[FormatInfo]) -> str:
+    """How large all weights are, in words."""
+    return f"{size(sum(entry.bytes for entry in weights))} of weights"
 
 
 def _ports(model: ModelInfo) -> list[Block]:
@@ -155,7 +162,8 @@ def _layers(model: ModelInfo) -> list[Block]:
     ]
     if model.last_hidden_state is not None:
         last = model.last_hidden_state
-        rows.append(("", Cell("into lm_head", "dim"), Cell(last.type, "dim"), *where(last)))
+        words = "into lm_head" if model.lm_head is not None else "out"
+        rows.append(("", Cell(words, "dim"), Cell(last.type, "dim"), *where(last)))
     return [*heading("layers"), Table(rows, header=("#", "mixes by", "ends in", "", ""), align="><<<>")]
 
 
@@ -203,7 +211,15 @@ def _tables(model: ModelInfo, symbols: Symbols) -> list[Block]:
         for label, table in (("embedding", model.embedding), ("lm_head", model.lm_head))
         if table is not None
     ]
+    if model.fc is not None:
+        rows.append(_fc(model.fc, symbols))
     return [*heading("tables"), Table(rows, align="<>>>")] if rows else []
+
+
+def _fc(fc: FcInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
+    shape = f"{number(fc.out_width)} {symbols.times} {number(fc.in_width)}"
+    bias = "with bias" if fc.bias else ""
+    return Cell("fc", "dim"), shape, fc.format, size(fc.bytes), *where(fc.node), bias
 
 
 def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
@@ -218,18 +234,22 @@ def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, 
     return Cell(label, "dim"), shape, table.format, size(table.bytes), *where(table.node), ", ".join(extras)
 
 
-def _weights(model: ModelInfo) -> list[Block]:
-    total = sum(entry.bytes for entry in model.weights) or 1
+def _weights(weights: Sequence[FormatInfo]) -> list[Block]:
+    return [*heading("weights"), format_table(weights, "constant")] if weights else []
+
+
+def format_table(weights: Sequence[FormatInfo], unit: str) -> Table:
+    """Bytes, share and number of weights by element type."""
+    total = sum(entry.bytes for entry in weights) or 1
     rows = [
-        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", constants(entry.constants))
-        for entry in model.weights
+        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", _counted(entry.constants, unit))
+        for entry in weights
     ]
-    return [*heading("weights"), Table(rows, align="<>>>")] if rows else []
+    return Table(rows, align="<>>>")
 
 
-def constants(count: int) -> str:
-    """How many constants, in words."""
-    return f"{number(count)} constant{'s' if count != 1 else ''}"
+def _counted(count: int, unit: str) -> str:
+    return f"{number(count)} {unit}{'s' if count != 1 else ''}"
 
 
 def _annotation(model: ModelInfo) -> list[Block]:
@@ -272,11 +292,14 @@ def _facts(facts: Sequence[FactInfo]) -> Table:
     return Table([(Cell(fact.name, "dim"), Cell(fact.value, "prose"), Cell(fact.source, "aside")) for fact in facts])
 
 
-def _checkpoint(checkpoint: CheckpointInfo, title: str) -> list[Block]:
+def _checkpoint(checkpoint: CheckpointInfo, title: str, symbols: Symbols) -> list[Block]:
     blocks: list[Block] = [
         Line((Cell(title, "title"), "  draft checkpoint")),
+        checkpoint_summary(checkpoint, symbols),
         *heading("spec"),
         _facts(checkpoint.facts),
+        *heading("weights"),
+        format_table(checkpoint.weights, "tensor"),
     ]
     if checkpoint.warnings:
         blocks += heading("warnings")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ovgraft.errors import ModelFileError
+from ovgraft.inspection.formats import by_format
 from ovgraft.inspection.nodes import chosen
 from ovgraft.inspection.request import SUMMARY, Request
-from ovgraft.inspection.tree import FormatInfo, ModelInfo, PartInfo, PortInfo
+from ovgraft.inspection.tree import ModelInfo
+from ovgraft.inspection.tree_layers import FormatInfo, PartInfo, PortInfo
 from ovgraft.inspection.tree_nodes import GraphInfo, NodeInfo, OutputInfo, SourceInfo
 from ovgraft.noderef import NodeRef
 
@@ -125,14 +127,7 @@ def _bytes(tensor: onnx.TensorProto) -> int:
 
 
 def _formats(tensors: Iterable[onnx.TensorProto]) -> tuple[FormatInfo, ...]:
-    sizes: dict[str, int] = defaultdict(int)
-    counts: Counter[str] = Counter()
-    for tensor in tensors:
-        name = _element_type(tensor.data_type)
-        sizes[name] += _bytes(tensor)
-        counts[name] += 1
-    ordered = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(FormatInfo(name, size, counts[name]) for name, size in ordered)
+    return by_format((_element_type(tensor.data_type), _bytes(tensor)) for tensor in tensors)
 
 
 def _port(value: onnx.ValueInfoProto) -> PortInfo:

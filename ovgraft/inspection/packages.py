@@ -13,11 +13,12 @@ from ovgraft.drafts import markov
 from ovgraft.drafts.contract import FileName
 from ovgraft.errors import ModelFileError, OvgraftError, SpecError
 from ovgraft.graft import Package
+from ovgraft.inspection.checkpoints import collect_checkpoint
 from ovgraft.inspection.collect import collect_model
 from ovgraft.inspection.facts import draft_facts, graft_facts, head_facts
 from ovgraft.inspection.onnx_file import collect_onnx
 from ovgraft.inspection.request import SUMMARY, Request
-from ovgraft.inspection.tree import CheckpointInfo, FactInfo, FileInfo, Inspection, ModelInfo, PackageInfo
+from ovgraft.inspection.tree import FactInfo, FileInfo, Inspection, ModelInfo, PackageInfo
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -68,7 +69,7 @@ def _package(path: Path, role: str, request: Request) -> PackageInfo:
     name = path.resolve().name
     files = _files(folder) if path.is_dir() else _files(folder, (path.name, path.with_suffix(".bin").name))
     if not names:
-        return PackageInfo(name, role, files, (), checkpoint=_checkpoint(path))
+        return PackageInfo(name, role, files, (), checkpoint=collect_checkpoint(path))
     problems: list[str] = []
     if path.is_file() and path.suffix == ".onnx":
         return PackageInfo(name, role, files, (collect_onnx(path, request),))
@@ -117,14 +118,6 @@ def _head_problems(models: Mapping[str, ov.Model]) -> list[str]:
     if backbone is not None:
         reasons += markov.backbone_reasons(backbone, head, None)
     return list(map(str, reasons))
-
-
-def _checkpoint(folder: Path) -> CheckpointInfo:
-    if not drafts.is_checkpoint(folder):
-        raise ModelFileError("neither an OpenVINO IR nor a draft checkpoint in this folder", file=folder)
-    spec = drafts.read_checkpoint(folder).spec
-    facts = tuple(FactInfo(name, value, source) for name, value, source in spec.rows())
-    return CheckpointInfo(facts, tuple(map(str, spec.warnings)), spec.to_dict())
 
 
 def _record(file: Path) -> dict[str, Any] | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from ovgraft.inspection.as_text import constants, heading, number, size, summary, where
+from ovgraft.inspection.as_text import checkpoint_summary, format_table, heading, number, size, summary, where
 from ovgraft.inspection.layout import Block, Cell, Line, Symbols, Table
-from ovgraft.inspection.tree import AttentionInfo, FormatInfo, Inspection, LayerInfo, ModelInfo, PartInfo
+from ovgraft.inspection.tree import CheckpointInfo, Inspection, ModelInfo
+from ovgraft.inspection.tree_layers import AttentionInfo, CheckpointLayer, FormatInfo, LayerInfo, PartInfo
 from ovgraft.inspection.tree_nodes import NodeInfo, OutputInfo, SourceInfo
 from ovgraft.noderef import NodeRef
 
@@ -36,12 +37,16 @@ def render_sections(inspection: Inspection, symbols: Symbols, sections: Collecti
                 if section in sections:
                     blocks += render(model, symbols)
         if package.checkpoint is not None:
-            title = package.role or package.name
-            blocks += [Line((Cell(title, "title"), "  draft checkpoint: it has no graph; build-draft makes one"))]
+            blocks += [Line()] if blocks else []
+            blocks.append(Line((Cell(package.role or package.name, "title"), "  draft checkpoint")))
+            blocks.append(checkpoint_summary(package.checkpoint, symbols))
+            for section in _RENDERERS:
+                if section in sections:
+                    blocks += _of_checkpoint(section, package.checkpoint, symbols)
     return blocks
 
 
-def heads_text(found: AttentionInfo, symbols: Symbols) -> str:
+def heads_text(found: AttentionInfo | CheckpointLayer, symbols: Symbols) -> str:
     """Query heads, KV heads where they are fewer, and sizes, for example ``16/8 × 128``."""
     heads = str(found.heads or "?")
     if found.kv_heads not in (None, found.heads):
@@ -64,9 +69,13 @@ def _layers(model: ModelInfo, symbols: Symbols) -> list[Block]:
         reasons = [Line((f"- {reason}",), indent=_INDENT) for reason in model.structure_error]
         return [*heading("layers"), Line((Cell("not found by structure", "bad"),), indent=_INDENT), *reasons]
     if not model.layers:
-        return [*heading("layers"), _nothing("layers are told of decoders only")]
-    header = ("#", "mixes by", "heads", "window", "sinks", "weights", "bytes", "boundary", "", "")
-    table = Table([_layer(layer, symbols) for layer in model.layers], header=header, align="><<><<>")
+        return [*heading("layers"), _nothing("layers are told of decoders and drafts only")]
+    blocks = any(_direction(layer) for layer in model.layers)
+    sides = any(_sides(layer) for layer in model.layers)
+    optional = [title for title, there in (("block", blocks), ("takes in", sides)) if there]
+    header = ("#", "mixes by", "heads", "window", "sinks", *optional, "weights", "bytes", "boundary", "", "")
+    layers = [_layer(layer, symbols, blocks=blocks, sides=sides) for layer in model.layers]
+    table = Table(layers, header=header, align="><<><" + "<" * len(optional) + "<>")
     rows = [
         (str(layer.index), Cell(state, "name"), "" if state in layer.states else Cell(_owner(layer), "dim"))
         for layer in model.layers
@@ -76,7 +85,24 @@ def _layers(model: ModelInfo, symbols: Symbols) -> list[Block]:
     return [*heading("layers"), table, *variables]
 
 
-def _layer(layer: LayerInfo, symbols: Symbols) -> Row:
+def _direction(layer: LayerInfo) -> str:
+    """Which rows of its block a row sees, of a draft."""
+    found = [each.bidirectional for each in layer.details.attention] if layer.details else []
+    return ", ".join(dict.fromkeys(direction_text(each) for each in found if each is not None))
+
+
+def direction_text(bidirectional: bool) -> str:
+    """Which rows of its block a row sees, in words."""
+    return "both ways" if bidirectional else "causal"
+
+
+def _sides(layer: LayerInfo) -> str:
+    """Rows that come in from the side; those that enter the first layer of any decoder are not worth a word."""
+    inputs = layer.details.inputs if layer.details else ()
+    return ", ".join(inputs) if layer.index or len(inputs) > 1 else ""
+
+
+def _layer(layer: LayerInfo, symbols: Symbols, *, blocks: bool, sides: bool) -> Row:
     details = layer.details
     if details is None:
         return str(layer.index), layer.kind
@@ -87,6 +113,8 @@ def _layer(layer: LayerInfo, symbols: Symbols) -> Row:
         ", ".join(dict.fromkeys(heads_text(found, symbols) for found in attention)),
         ", ".join(dict.fromkeys(str(found.window or "") for found in attention)),
         "yes" if any(found.sinks for found in attention) else "",
+        *([_direction(layer) or "?"] if blocks else []),
+        *([_sides(layer)] if sides else []),
         formats_text(details.weights),
         size(details.bytes),
         *where(layer.producer, layer.output_index),
@@ -121,24 +149,19 @@ def _ops(model: ModelInfo, symbols: Symbols) -> list[Block]:
 def _weights(model: ModelInfo, symbols: Symbols) -> list[Block]:
     if not model.weights:
         return [*heading("weights"), _nothing("no constant")]
-    total = sum(entry.bytes for entry in model.weights) or 1
-    formats = [
-        (entry.element_type, size(entry.bytes), f"{100 * entry.bytes / total:.1f} %", constants(entry.constants))
-        for entry in model.weights
-    ]
-    parts = [
-        (_part(part), size(part.bytes), f"{100 * part.bytes / total:.1f} %", formats_text(part.formats))
-        for part in model.parts
-    ]
     tied = model.lm_head is not None and model.lm_head.tied
     note = [_nothing("lm_head reads the embedding's table")] if tied else []
-    return [
-        *heading("weights by format"),
-        Table(formats, align="<>>>"),
-        *heading("weights by part"),
-        Table(parts, align="<>>"),
-        *note,
+    formats = format_table(model.weights, "constant")
+    return [*heading("weights by format"), formats, *heading("weights by part"), _parts(model.parts), *note]
+
+
+def _parts(parts: Sequence[PartInfo]) -> Table:
+    total = sum(part.bytes for part in parts) or 1
+    rows = [
+        (_part(part), size(part.bytes), f"{100 * part.bytes / total:.1f} %", formats_text(part.formats))
+        for part in parts
     ]
+    return Table(rows, align="<>>")
 
 
 def _part(part: PartInfo) -> str:
@@ -148,17 +171,46 @@ def _part(part: PartInfo) -> str:
 def _states(model: ModelInfo, symbols: Symbols) -> list[Block]:
     tables = model.paging.tables if model.paging is not None else ()
     if tables:
-        inputs = [(Cell(" ".join(table.names), "name"), table.shape, table.element_type) for table in tables]
-        return [*heading("cache inputs"), Table(inputs)]
+        inputs: list[Row] = [
+            (_known(table.layer), Cell(" ".join(table.names), "name"), table.shape, table.element_type)
+            for table in tables
+        ]
+        return [*heading("cache inputs"), Table(inputs, header=("layer", "input", "shape", "type"), align=">")]
     if not model.states:
         return [*heading("states"), _nothing("stateless: no variable")]
     rows: list[Row] = []
     for state in model.states:
         others = [str(layer) for layer in state.readers if layer != state.layer]
         reads = f"also read by {', '.join(others)}" if others else ""
-        layer = "" if state.layer is None else str(state.layer)
-        rows.append((layer, Cell(state.id, "name"), state.shape, state.element_type, reads))
+        rows.append((_known(state.layer), Cell(state.id, "name"), state.shape, state.element_type, reads))
     return [*heading("states"), Table(rows, header=("layer", "variable", "shape", "type", ""), align=">")]
+
+
+def _known(layer: int | None) -> str:
+    return "" if layer is None else str(layer)
+
+
+def _of_checkpoint(section: str, checkpoint: CheckpointInfo, symbols: Symbols) -> list[Block]:
+    if section == "layers":
+        header = ("#", "mixes by", "heads", "window", "block", "weights", "bytes")
+        rows = [
+            (
+                str(layer.index),
+                layer.kind,
+                heads_text(layer, symbols),
+                str(layer.window or ""),
+                direction_text(layer.bidirectional),
+                formats_text(layer.weights),
+                size(layer.bytes),
+            )
+            for layer in checkpoint.layers
+        ]
+        return [*heading("layers"), Table(rows, header=header, align="><<><<>")]
+    if section == "weights":
+        formats = format_table(checkpoint.weights, "tensor")
+        return [*heading("weights by format"), formats, *heading("weights by part"), _parts(checkpoint.parts)]
+    title = "rt_info" if section == "rt-info" else section
+    return [*heading(title), _nothing("a checkpoint has no graph; build-draft makes one")]
 
 
 def _rt_info(model: ModelInfo, symbols: Symbols) -> list[Block]:

@@ -9,6 +9,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ovgraft.errors import Reason
+from ovgraft.inspection.tree_layers import (
+    CacheInfo,
+    CheckpointLayer,
+    FcInfo,
+    FormatInfo,
+    LayerInfo,
+    PartInfo,
+    PortInfo,
+    StateInfo,
+    TableInfo,
+)
 from ovgraft.inspection.tree_nodes import GraphInfo, NodeInfo
 from ovgraft.noderef import NodeRef
 
@@ -29,161 +40,6 @@ class FileInfo:
 
     name: str
     bytes: int
-
-
-@dataclass(frozen=True)
-class PortInfo:
-    """An input or output of the model.
-
-    Attributes:
-        names: All tensor names, the shown one first.
-        element_type: OpenVINO type name.
-        shape: For example ``[?,?,64]``.
-    """
-
-    names: tuple[str, ...]
-    element_type: str
-    shape: str
-
-
-@dataclass(frozen=True)
-class FormatInfo:
-    """Constants of one element type."""
-
-    element_type: str
-    bytes: int
-    constants: int
-
-
-@dataclass(frozen=True)
-class AttentionInfo:
-    """One attention op; a size is None where the graph does not fix it.
-
-    Attributes:
-        node: ScaledDotProductAttention or PagedAttentionExtension.
-        heads: Query heads.
-        kv_heads: Heads of keys and values.
-        head_size: Size of a query and key head.
-        value_head_size: Size of a value head.
-        window: Keys a query sees at most, itself included; None when the mask names no such number.
-        sinks: Whether it has attention sinks.
-        states: Ids of the variables it reads, in paged form names of its cache inputs: keys, then values.
-        state_layer: The layer that updates them, another one's under KV sharing.
-    """
-
-    node: NodeRef
-    heads: int | None
-    kv_heads: int | None
-    head_size: int | None
-    value_head_size: int | None
-    window: int | None
-    sinks: bool
-    states: tuple[str, ...]
-    state_layer: int | None
-
-
-@dataclass(frozen=True)
-class LayerDetails:
-    """What is asked for of a layer beyond its place.
-
-    Attributes:
-        boundary: The tensor that leaves the layer.
-        attention: Its attention ops; attention written out in small ops is not among them.
-        weights: Constants that only this layer uses, most bytes first.
-        bytes: All of them together.
-    """
-
-    boundary: PortInfo
-    attention: tuple[AttentionInfo, ...]
-    weights: tuple[FormatInfo, ...]
-    bytes: int
-
-
-@dataclass(frozen=True)
-class LayerInfo:
-    """One decoder layer.
-
-    Attributes:
-        index: From 0.
-        kind: ``attention``, ``linear_attention``, ``convolution``, ``state_space``, ...
-        producer: The node whose output leaves the layer, raw.
-        output_index: Which output of it.
-        attention: The attention ops inside.
-        states: Variable ids inside.
-        details: On request.
-    """
-
-    index: int
-    kind: str
-    producer: NodeRef
-    output_index: int
-    attention: tuple[NodeRef, ...]
-    states: tuple[str, ...]
-    details: LayerDetails | None = None
-
-
-@dataclass(frozen=True)
-class StateInfo:
-    """A variable that lives between inferences.
-
-    Attributes:
-        id: Variable id.
-        element_type: OpenVINO type name.
-        shape: For example ``[?,2,?,16]``.
-        layer: The layer that updates it; None when none does or nobody asked.
-        readers: The layers that read it, on request.
-    """
-
-    id: str
-    element_type: str
-    shape: str
-    layer: int | None = None
-    readers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class TableInfo:
-    """The token embedding or the output layer.
-
-    Attributes:
-        node: The Gather or MatMul.
-        vocab_size: Rows, padding included.
-        width: Columns.
-        format: Element type of the stored weights.
-        bytes: Stored size, scales and zero points included.
-        scale: What the embedding is multiplied by before the first layer, None when by nothing.
-        extras: What stands between the MatMul and the logits, in words.
-        tied: The output layer reads the embedding's own constants.
-    """
-
-    node: NodeRef
-    vocab_size: int
-    width: int
-    format: str
-    bytes: int
-    scale: float | None = None
-    extras: tuple[str, ...] = ()
-    tied: bool = False
-
-
-@dataclass(frozen=True)
-class PartInfo:
-    """The weights of one part of a model.
-
-    Attributes:
-        part: ``embedding``, ``layer``, ``lm_head``, ``outputs`` (on the way from layers to another output, such as an
-            FC that was moved in), or ``shared``: outside the layers, or used by several of them.
-        layer: Which layer, None for other parts.
-        formats: Most bytes first.
-        bytes: All of them together.
-        constants: How many.
-    """
-
-    part: str
-    layer: int | None
-    formats: tuple[FormatInfo, ...]
-    bytes: int
-    constants: int
 
 
 @dataclass(frozen=True)
@@ -224,7 +80,7 @@ class PagingInfo:
     status: PagingStatus
     reasons: tuple[Reason, ...] = ()
     ops: dict[str, int] = field(default_factory=dict)
-    tables: tuple[PortInfo, ...] = ()
+    tables: tuple[CacheInfo, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,8 +91,11 @@ class ModelInfo:
         name: File stem.
         kind: What it looks like, see :data:`ovgraft.drafts.kinds.ModelKind`.
         why_not: For ``other``: why it is no language model.
-        last_hidden_state: What enters the output layer: the hidden state of the last layer, by convention.
-        structure_error: A decoder whose layers the structure does not tell.
+        last_hidden_state: What enters the output layer, or leaves a draft without one: the hidden state of the last
+            layer, by convention.
+        structure_error: A decoder or draft whose layers the structure does not tell.
+        width: Of the rows between layers, H; None where there are no layers or the shape does not say.
+        fc: The projection of the target's states, of a draft that has one.
         ops: OpenVINO ops, constants included.
         op_counts: Op type -> how many.
         attention: Op type of each attention or recurrent op -> how many.
@@ -263,6 +122,8 @@ class ModelInfo:
     lm_head: TableInfo | None = None
     last_hidden_state: NodeRef | None = None
     structure_error: tuple[Reason, ...] = ()
+    width: int | None = None
+    fc: FcInfo | None = None
     annotation: AnnotationInfo | None = None
     paging: PagingInfo | None = None
     draft: tuple[FactInfo, ...] = ()
@@ -280,11 +141,17 @@ class CheckpointInfo:
         facts: Its normal form, each value with the file and key it came from.
         warnings: What a user should know.
         spec: The normal form as JSON.
+        layers: Its layers.
+        weights: All tensors by format, most bytes first.
+        parts: Tensors by part of the draft, most bytes first.
     """
 
     facts: tuple[FactInfo, ...]
     warnings: tuple[str, ...]
     spec: dict[str, Any]
+    layers: tuple[CheckpointLayer, ...] = ()
+    weights: tuple[FormatInfo, ...] = ()
+    parts: tuple[PartInfo, ...] = ()
 
 
 @dataclass(frozen=True)

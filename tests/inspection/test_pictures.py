@@ -229,7 +229,8 @@ def test_a_pair_before_its_graft(tmp_path: Path) -> None:
     models.write_package(models.tiny_dflash_draft(n=3, target_layer_ids=(0, 2, 3)), tmp_path / "draft")
     found = picture(inspection.inspect(tmp_path, FULL), UNICODE)
     assert found is not None
-    assert (found.exposed, found.fc, found.entry, found.notes) == (False, None, 0, ())
+    assert found.draft is not None
+    assert (found.exposed, found.fc, found.draft.side, found.draft.entries, found.notes) == (False, None, 0, (2,), ())
     assert [titles(found)[tap] for tap in found.taps] == ["layer 0", "layer 2", "layer 3"]
     assert "wanted, not exposed yet" in picture_svg(found)
     assert "t1 -> d0 [style=dashed" in picture_dot(found)
