@@ -34,6 +34,7 @@ class Decomposed:
         scale: Product of the factors on the scores.
         masks: What meets the scores, nearest to the Softmax first.
         output: What replaces the second MatMul's output.
+        element_type: What the scores are when they enter the Softmax.
     """
 
     softmax: int
@@ -43,6 +44,7 @@ class Decomposed:
     value: ov.Output
     transposed_value: bool
     output: ov.Output
+    element_type: ov.Type
     scale: float = 1.0
     masks: list[MaskPart] = field(default_factory=list)
 
@@ -153,6 +155,7 @@ def _match(graph: Graph, softmax: int, constant: list[bool]) -> Decomposed | Rea
         value=last.input_value(1),
         transposed_value=bool(last.get_attributes()["transpose_b"]),
         output=last.output(0),
+        element_type=graph.nodes[softmax].get_input_element_type(0),
     )
     return _read_between(graph, match, scores, constant) or match
 

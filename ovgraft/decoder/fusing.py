@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import openvino as ov
 from openvino import opset13 as opset
@@ -25,8 +26,11 @@ def fuse(match: Decomposed) -> ov.Node:
     query = _four(match.query, rank)
     key = _four(_untransposed(match.key) if match.transposed_key else match.key, rank, like=query)
     value = _four(_untransposed(match.value) if match.transposed_value else match.value, rank, like=query)
-    element_type = query.get_element_type()
-    inputs = [query, _as_type(key, element_type), _as_type(value, element_type), _mask(match, element_type)]
+    # f16 has no room for a mask of lowest f32 numbers: as -inf it would make a row that sees nothing NaN
+    wide = query.get_element_type().bitwidth > 16 or match.element_type.bitwidth > 16
+    element_type = ov.Type.f32 if wide else query.get_element_type()
+    inputs = [_as_type(each, element_type) for each in (query, key, value)]
+    inputs.append(_mask(match, element_type))
     scale = opset.constant(np.array(match.scale, np.float32), element_type)
     node = opset.scaled_dot_product_attention(*inputs, scale, causal=False)
     output = _back(node.output(0), match, rank)
@@ -105,16 +109,21 @@ def _unmerged(output: ov.Output) -> ov.Output:
     )
 
 
+def _lowest(element_type: ov.Type) -> ov.Output:
+    """The lowest finite number of a type: finite, because a row that sees nothing must stay finite."""
+    dtypes = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+    limits = ml_dtypes.finfo(dtypes.get(element_type.get_type_name(), np.float32))
+    return opset.constant(np.array(limits.min, np.float32), element_type).output(0)
+
+
 def _mask(match: Decomposed, element_type: ov.Type) -> ov.Output:
     """One additive mask of rank four."""
     parts = []
     for kind, output, factor in match.masks:
         if kind == "select":
-            # finite: a row that sees nothing must stay finite
-            lowest = opset.constant(np.array(np.finfo(np.float16).min, np.float32))
-            zero = opset.constant(np.array(0, np.float32))
+            lowest, zero = _lowest(element_type), opset.constant(np.array(0, np.float32), element_type).output(0)
             keep, drop = (zero, lowest) if factor > 0 else (lowest, zero)
-            parts.append(_as_type(opset.select(output, keep, drop).output(0), element_type))
+            parts.append(opset.select(output, keep, drop).output(0))
             continue
         part = _as_type(output, element_type)
         if factor != 1.0:
@@ -125,6 +134,8 @@ def _mask(match: Decomposed, element_type: ov.Type) -> ov.Output:
     total = parts[0]
     for part in parts[1:]:
         total = opset.add(total, part).output(0)
+    if len(parts) > 1:  # two lowest numbers make -inf
+        total = opset.maximum(total, _lowest(element_type)).output(0)
     rank = total.get_partial_shape().rank.get_length()
     if rank == 5:
         return opset.squeeze(total, _int(1)).output(0)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as opset
 
 import ovgraft
 from ovgraft import decoder, ir
@@ -106,3 +108,61 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     ctx = fuse(graft)
     assert not ctx.edits
     assert ctx.remarks == ["unchanged: no written-out attention"]
+
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def attention_over(kind: str, mask: str) -> ov.Model:
+    """Attention written out over ``q``, ``k``, ``v`` in f16 or f32, its Softmax in f32; row 2 sees nothing.
+
+    Args:
+        kind: What queries, keys and values are.
+        mask: ``constant`` is folded by the plugin, ``fed`` comes in, ``selected`` fills in, ``twice`` is both.
+    """
+    ports = [ir.make_parameter(name, "f32", [1, 2, -1, 4]) for name in "qkv"]
+    query, key, value = (opset.convert(port, kind) for port in ports)
+    keep = ir.make_parameter("keep", "f32", [1, 1, -1, -1])
+    scores = opset.multiply(
+        opset.convert(opset.matmul(query, key, False, True), "f32"), opset.constant(np.float32(0.5))
+    )
+    dropped = opset.multiply(opset.subtract(opset.constant(np.float32(1)), keep), opset.constant(np.float32(LOWEST)))
+    match mask:
+        case "constant":
+            masked = opset.add(scores, opset.constant((1 - KEEP) * np.float32(LOWEST)))
+        case "fed":
+            masked = opset.add(scores, dropped)
+        case "selected":
+            seen = opset.greater(keep, opset.constant(np.float32(0.5)))
+            masked = opset.select(seen, scores, opset.constant(np.float32(LOWEST)))
+        case _:
+            seen = opset.greater(keep, opset.constant(np.float32(0.5)))
+            masked = opset.select(seen, opset.add(scores, dropped), opset.constant(np.float32(LOWEST)))
+    weights = opset.convert(opset.softmax(masked, -1), kind)
+    output = opset.convert(opset.matmul(weights, value, False, False), "f32")
+    inputs = ports if mask == "constant" else [*ports, keep]
+    return ov.Model([ir.make_result(output.output(0), "output")], inputs)
+
+
+KEEP = np.tril(np.ones((1, 1, 5, 5), np.float32))
+KEEP[:, :, 2] = 0  # as a padded row of a batch
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("mask", ["constant", "fed", "selected", "twice"])
+def test_a_row_that_sees_nothing_stays_what_it_was(kind: str, mask: str) -> None:
+    model = attention_over(kind, mask)
+    random = np.random.default_rng(0)
+    feeds: dict[str, Any] = {name: random.standard_normal((1, 2, 5, 4)).astype(np.float32) for name in "qkv"}
+    if mask != "constant":
+        feeds["keep"] = KEEP
+    wanted = support.infer(model, feeds)["output"]
+    found, refused = decoder.find_decomposed(ir.Graph(model))
+    assert not refused
+    for match in found:
+        decoder.fuse(match)
+    model.validate_nodes_and_infer_types()
+    assert ir.Graph(model).find(decoder.ATTENTION)
+    fused = support.infer(model, feeds)["output"]
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(fused, wanted, rtol=0, atol=1e-5)
