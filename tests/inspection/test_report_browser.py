@@ -76,6 +76,24 @@ document.title = `images ${document.images.length} wide ${document.documentEleme
     assert any("onerror" in name for name in rows(seen.dom))
 
 
+@pytest.mark.parametrize(("width", "shown"), [(1200, "wide"), (500, "narrow")])
+def test_one_picture_that_fits_is_shown(chromium: str, tmp_path: Path, width: int, shown: str) -> None:
+    """Side by side on a wide page; target above draft, in full width, on a phone."""
+    for role, model in (("target", models.tiny_decoder(layers=4)), ("draft", models.tiny_dflash_draft())):
+        models.write_package(model, tmp_path / "pair" / role)
+    page = tmp_path / "report.html"
+    page.write_text(render_html(inspection.inspect(tmp_path / "pair", FULL)), "utf-8")
+    check = """<script>
+const there = ["wide", "narrow"].filter((name) => document.querySelector("." + name).offsetWidth > 0);
+const box = document.querySelector("." + there[0] + " svg").getBoundingClientRect();
+document.title = `${there} fits ${box.left >= 0 && box.right <= innerWidth}`;
+</script></body>"""
+    page.write_text(page.read_text("utf-8").replace("</body>", check), "utf-8")
+    seen = browser.look(chromium, page.as_uri(), tmp_path / "profile", width=width)
+    assert seen.console == ()
+    assert f"<title>{shown} fits true</title>" in seen.dom
+
+
 def test_the_console_of_a_broken_page_is_heard(chromium: str, tmp_path: Path) -> None:
     page = tmp_path / "broken.html"
     page.write_text("<script>nothing.there()</script>", "utf-8")
