@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import openvino as ov
@@ -63,9 +63,21 @@ def attention_facts(graph: Graph) -> list[AttentionFacts]:
     """Read every attention op of a stateful model, in topological order."""
     nodes = [graph.nodes[i] for i in graph.find(ATTENTION)]
     return [
-        AttentionFacts(node.get_friendly_name(), mask, _scale(node), node.get_input_size() > 5)
+        AttentionFacts(node.get_friendly_name(), _slope_a_head(mask, node), _scale(node), node.get_input_size() > 5)
         for node, mask in zip(nodes, read_masks(nodes), strict=True)
     ]
+
+
+def _slope_a_head(mask: MaskFacts, node: ov.Node) -> MaskFacts:
+    """A mask whose one slope for all heads is written head by head, as the paged op wants it."""
+    slopes, heads = mask.alibi_slopes, node.input_value(0).get_partial_shape()[1]
+    if not slopes or mask.problem is not None:
+        return mask
+    if heads.is_dynamic:
+        return replace(mask, problem="the mask adds ALiBi slopes to a number of heads that is not static")
+    if len(slopes) not in (1, heads.get_length()):
+        return replace(mask, problem=f"the mask has {len(slopes)} ALiBi slopes for {heads} heads")
+    return replace(mask, alibi_slopes=slopes if len(slopes) > 1 else slopes * heads.get_length())
 
 
 def _scale(node: ov.Node) -> float | None:

@@ -142,6 +142,11 @@ def alibi_by_distance(x: Lengths) -> ov.Node:
     return additive(x.causal, opset.multiply(distance, slopes()))
 
 
+def alibi_of_one_slope(x: Lengths) -> ov.Node:
+    key = opset.convert(opset.unsqueeze(x.key, number([0, 1])), "f32")
+    return additive(x.causal, opset.multiply(key, opset.constant(np.float32(0.5))))
+
+
 def alibi_by_length(x: Lengths) -> ov.Node:
     total = opset.add(opset.convert(x.past, "f32"), opset.constant(np.float32(1)))
     key = opset.convert(opset.unsqueeze(x.key, number([0, 1])), "f32")
@@ -221,5 +226,6 @@ MASKS: dict[str, Mask] = {
         *(causal, causal_bool, window_subtract, window_greater, window_from_positions, alibi_by_key),
         *(alibi_by_distance, quadratic_bias, runs_of_ones, runs_of_ones_in_a_window, all_ones_of_the_call),
         *(bidirectional, prefix, chunked, strided, heads_differ, image_tokens, alibi_by_length),
+        alibi_of_one_slope,
     )
 }

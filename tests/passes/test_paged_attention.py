@@ -11,7 +11,7 @@ import pytest
 from openvino import opset13 as opset
 
 import ovgraft
-from ovgraft import ir
+from ovgraft import decoder, ir
 from ovgraft.checks.paged import compare_paged
 from ovgraft.checks.paged_runner import PagedRunner, Rows
 from ovgraft.errors import StructureError
@@ -110,7 +110,7 @@ def test_exposed_states_stay_an_output(zoo: Callable[[str], Path]) -> None:
     assert all(output.same for output in found.values())
 
 
-@pytest.mark.parametrize("name", ["alibi_by_key", "alibi_by_distance"])
+@pytest.mark.parametrize("name", ["alibi_by_key", "alibi_by_distance", "alibi_of_one_slope"])
 def test_alibi_is_filled_in(tmp_path: Path, name: str) -> None:
     graft = graft_of(one_attention(MASKS[name]), tmp_path)
     stateful = graft.target.model.clone()
@@ -118,6 +118,16 @@ def test_alibi_is_filled_in(tmp_path: Path, name: str) -> None:
     assert ctx.remarks
     assert "2 ALiBi slopes put back" in ctx.remarks[0]
     assert compare_paged(stateful, graft.target.model, lengths=(40, 3)).same
+
+
+@pytest.mark.parametrize(("heads", "words"), [(-1, "heads that is not static"), (4, "2 ALiBi slopes for 4 heads")])
+def test_slopes_that_the_paged_op_cannot_hold_are_told(heads: int, words: str) -> None:
+    model = one_attention(MASKS["alibi_by_key"])
+    (node,) = (node for node in model.get_ordered_ops() if node.get_type_name() == decoder.ATTENTION)
+    query = opset.parameter([-1, heads, -1, 4], np.float32)
+    node.input(0).replace_source_output(query.output(0))
+    (facts,) = decoder.attention_facts(ir.Graph(model))
+    assert words in str(facts.mask.problem)
 
 
 @pytest.mark.parametrize("name", ["window_subtract", "window_greater"])
