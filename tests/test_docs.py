@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ovgraft.cli.main import cli
 from tests.support import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,24 +43,47 @@ def commands(content: str) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in _OWN_TESTS], ids=lambda page: page.name)
-def test_page_runs(page: Path, tmp_path: Path) -> None:
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "samples").symlink_to(ROOT / "samples")
+    monkeypatch.chdir(tmp_path)
+    for language, content in blocks(page):
+        if language == "python":
+            found, said = in_a_shell([sys.executable, "-c", content])
+            assert found == 0, f"{content}\n{said}"
+        elif language == "console":
+            for line, code in commands(content):
+                found, said = in_a_shell(["sh", "-c", line]) if page.name == "README.md" else here(line)
+                assert found == code, f"{line}\n{said}"
+
+
+def in_a_shell(arguments: list[str]) -> tuple[int, str]:
+    """Exit code and output of a process of its own."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "NO_COLOR": "1",
     }
-    for language, content in blocks(page):
-        if language == "python":
-            steps = [([sys.executable, "-c", content], 0, content)]
-        elif language == "console":
-            steps = [(["sh", "-c", line], code, line) for line, code in commands(content)]
-        else:
-            continue
-        for arguments, code, shown in steps:
-            done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == code, f"{shown}\n{done.stdout}{done.stderr}"
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def here(line: str) -> tuple[int, str]:
+    """Exit code and output of an ``ovgraft`` command in this process, which has imported everything already.
+
+    The README's commands go through a shell, so the script itself is run too.
+    """
+    name, *arguments = shlex.split(line)
+    assert name == "ovgraft", f"only ovgraft runs here: {line}"
+    file = None
+    if ">" in arguments:
+        *arguments, arrow, file = arguments
+        assert arrow == ">", f"one file at the end takes the output: {line}"
+    done = CliRunner(env={"NO_COLOR": "1"}).invoke(cli, arguments)
+    if file is not None:
+        Path(file).write_text(done.stdout, encoding="utf-8")
+    trace = "".join(traceback.format_exception(done.exception)) if done.exit_code not in range(5) else ""
+    return done.exit_code, done.output + trace
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
