@@ -19,13 +19,16 @@ CHECKPOINTS = (
     *("deepspec_gated", "deepspec_headless", "deepspec_rnn", "deepspec_vanilla", "minicpm_pruned", "modelopt_flat"),
     *("qwen3_dflash_draft", "speculators_dflash", "speculators_dspark", "zlab_dflash2"),
 )
+_SAME_GRAPH = {"deepspec_headless", "deepspec_rnn", "deepspec_vanilla"}
+"""Their backbones are deepspec_gated's; paging never sees a head."""
 PAIRS = [
     ("genai", "qwen3-int8", None),
     ("genai", "gpt2", None),
     ("dflash", "qwen3", "qwen3_dflash_draft"),
     ("dflash", "qwen3-int4_sym_g32", "qwen3_dflash_draft-int4"),
     ("eagle3", "qwen3_12l", "qwen3_12l_eagle3_draft"),
-    *((name, "qwen3", f"checkpoints/{draft}") for name in ("dspark", "dspark-paged") for draft in CHECKPOINTS),
+    *(("dspark", "qwen3", f"checkpoints/{draft}") for draft in CHECKPOINTS),
+    *(("dspark-paged", "qwen3", f"checkpoints/{draft}") for draft in CHECKPOINTS if draft not in _SAME_GRAPH),
 ]
 
 
