@@ -113,7 +113,8 @@ class Package:
             ModelFileError: Its files are damaged or do not belong together.
         """
         xml = self.xml(name)
-        if name not in self._models and xml.is_file():
+        named = self.kind == "xml" and name == self.main_name  # the reader refuses one that is a pipe
+        if name not in self._models and (named or xml.is_file()):
             from ovgraft.ir.save import Source
 
             source = Source.of(xml)
