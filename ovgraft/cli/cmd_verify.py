@@ -113,9 +113,9 @@ def read_inputs(file: Path) -> dict[str, NDArray[Any]]:
     from ovgraft.errors import ModelFileError
 
     if not file.is_file():
-        raise ModelFileError(f"no such file: {file}", file=file)
+        raise ModelFileError(f"{'not a regular' if file.exists() else 'no such'} file: {file}", file=file)
     try:
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise ModelFileError(f"{file} is not an .npz archive of plain arrays", file=file) from error

@@ -6,13 +6,16 @@ import traceback
 from collections.abc import Iterable
 
 from ovgraft.errors import OvgraftError, SpecError
-from ovgraft.inspection.layout import Block, Cell, Line, printable
+from ovgraft.inspection.layout import Block, Cell, Line, printable, shortened
+
+_MOST_REASONS = 8
+_LONGEST = 1000  # characters: names and paths out of files have no bound
 
 
 def sentence(text: str, details: Iterable[tuple[str, str]] = ()) -> list[Block]:
     """``error: text`` and labelled lines below it."""
-    lines = [Line((Cell(f"{label}: ", "dim"), detail), indent=2) for label, detail in details]
-    return [Line((Cell("error: ", "bad"), text)), *lines]
+    lines = [Line((Cell(f"{label}: ", "dim"), _bounded(detail)), indent=2) for label, detail in details]
+    return [Line((Cell("error: ", "bad"), _bounded(text))), *lines]
 
 
 def describe(error: OvgraftError, verbosity: int) -> list[Block]:
@@ -21,12 +24,17 @@ def describe(error: OvgraftError, verbosity: int) -> list[Block]:
     blocks = sentence(text)
     if isinstance(error, SpecError):
         blocks += _caret_lines(error)
-    blocks += [Line((f"- {reason}",), indent=2) for reason in error.reasons if str(reason) not in text]
+    reasons = [line for reason in error.reasons if (line := str(reason)) not in text]
+    shown = reasons if verbosity > 0 else reasons[:_MOST_REASONS]
+    blocks += [Line((f"- {_bounded(reason)}",), indent=2) for reason in shown]
+    if len(shown) < len(reasons):
+        more = f"and {len(reasons) - len(shown)} more (-v prints them)"
+        blocks.append(Line((Cell(more, "dim"),), indent=2))
     ran_before: tuple[str, ...] = getattr(error, "ran_before", ())
     if ran_before:
         blocks.append(Line((f"ran before it: {', '.join(ran_before)}",), indent=2))
     if error.hint:
-        blocks.append(Line((Cell("hint: ", "dim"), error.hint), indent=2))
+        blocks.append(Line((Cell("hint: ", "dim"), _bounded(error.hint)), indent=2))
     if verbosity > 0:
         blocks += _causes(error)
     return blocks + _traceback(error, verbosity)
@@ -37,6 +45,10 @@ def describe_bug(error: BaseException, verbosity: int) -> list[Block]:
     hint = () if verbosity > 1 else (("hint", "this is a bug in ovgraft; run again with -vv for the traceback"),)
     text = f"unexpected {type(error).__name__}: {error}".rstrip(": ")
     return sentence(text.partition("\n")[0], hint) + _traceback(error, verbosity)
+
+
+def _bounded(text: str) -> str:
+    return shortened(text, _LONGEST, "...")
 
 
 def _caret_lines(error: SpecError) -> list[Block]:

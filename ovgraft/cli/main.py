@@ -92,7 +92,9 @@ def _guarded(console: Console, run: Callable[[], object]) -> int:
     """
     try:
         outcome = run()
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, EOFError):  # click takes every one for the end of stdin
+            return _failed(console, error.__cause__)
         console.sentence("interrupted")
         return INTERRUPTED
     except click.UsageError as error:

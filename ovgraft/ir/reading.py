@@ -15,8 +15,8 @@ from ovgraft.ir.head_sizes import restore_head_sizes
 from ovgraft.ir.rtinfo import get_text
 from ovgraft.ir.xmlcheck import encoding_problem, is_too_deep
 
-_UNKNOWN_OP = re.compile(r"Cannot create (\S+) layer .* from unsupported opset")
-_EXTENT = re.compile(rb' offset="(\d+)" size="(\d+)"')
+_UNKNOWN_OP = re.compile(r"Cannot create (\S+) layer .* from unsupported opset: (\S+)", re.DOTALL)
+_EXTENT = re.compile(rb' offset="(\d{1,20})" size="(\d{1,20})"')
 
 
 @functools.cache
@@ -65,9 +65,9 @@ def read_model(path: str | Path) -> ov.Model:
     except RuntimeError as error:
         if unknown := _UNKNOWN_OP.search(str(error)):
             raise ModelFileError(
-                f"{path.name} has an op that OpenVINO does not know, {unknown[1]}",
+                f"{path.name} has an op that this OpenVINO does not know, {unknown[1]} of {unknown[2]}",
                 file=path,
-                hint="IRs with ops of an extension, tokenizers among them, are not read",
+                hint="a newer OpenVINO wrote it, or it needs an extension, as tokenizers do",
             ) from error
         raise ModelFileError(f"OpenVINO cannot read {path.name}: it is damaged or not an IR", file=path) from error
     if extended:

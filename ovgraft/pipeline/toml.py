@@ -62,6 +62,8 @@ def load(path: Path, lookup: Callable[[str], type[Pass]] = get_pass) -> Pipeline
         ModelFileError: It cannot be read.
         SpecError: It is no TOML, or has a key or value that means nothing; the error names file and key.
     """
+    if path.exists() and not (path.is_file() or path.is_fifo()):  # a device may never end
+        raise ModelFileError("the pipeline file is no file", file=path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -120,7 +120,7 @@ def test_an_op_of_an_extension_is_named(xml: Path) -> None:
     text = xml.read_bytes()
     xml.write_bytes(text.replace(b'type="MatMul" version="opset1"', b'type="Stitch" version="extension"', 1))
     found = error(xml)
-    assert "has an op that OpenVINO does not know, Stitch" in str(found)
+    assert "has an op that this OpenVINO does not know, Stitch of extension" in str(found)
     assert isinstance(found.__cause__, RuntimeError)
 
 

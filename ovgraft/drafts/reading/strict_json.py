@@ -56,7 +56,9 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
             parse_int=short_integer,
             parse_float=finite,
         )
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise CheckpointError("not valid JSON", file=file, found="lists or objects nested without end") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError("not valid JSON", file=file, found=str(error)) from error
     if not isinstance(value, dict):
         raise CheckpointError("not a JSON object", file=file, found=type(value).__name__)
