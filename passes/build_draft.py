@@ -133,6 +133,9 @@ class BuildDraft(Pass):
             for warning in checkpoint.spec.warnings[known:]:
                 ctx.remark(str(warning))
         spec = checkpoint.spec
+        if spec.num_target_layers is None:
+            for warning in drafts.last_layer_warning(spec, len(target.layers)):
+                ctx.remark(str(warning))
         if spec.shares_embedding and not spec.own_mask_embedding:
             found = drafts.mask_row_warning(embedding.table, spec.mask_token_id)
             if found is not None:

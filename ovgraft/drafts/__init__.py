@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ovgraft.drafts.row_attention import read_row_attention
     from ovgraft.drafts.shared_tables import Match, compare_table, resolve_shared
     from ovgraft.drafts.spec import DraftSpec, Source
-    from ovgraft.drafts.target_fit import target_mismatches
+    from ovgraft.drafts.target_fit import last_layer_warning, target_mismatches
     from ovgraft.drafts.to_per_row import ExportedDraft, read_exported, rewrite
     from ovgraft.drafts.vocabulary import check_vocabulary
     from ovgraft.drafts.weight_source import StoredTensor, WeightSource, open_weights
@@ -71,6 +71,7 @@ __all__ = [
     "find_input",
     "find_result",
     "is_checkpoint",
+    "last_layer_warning",
     "last_residual",
     "mask_row_warning",
     "open_weights",
@@ -125,7 +126,7 @@ __getattr__, __dir__ = attach(
         "row_attention": ("read_row_attention",),
         "shared_tables": ("Match", "compare_table", "resolve_shared"),
         "spec": ("DraftSpec", "Source"),
-        "target_fit": ("target_mismatches",),
+        "target_fit": ("last_layer_warning", "target_mismatches"),
         "vocabulary": ("check_vocabulary",),
         "weight_source": ("StoredTensor", "WeightSource", "open_weights"),
         "per_row": (

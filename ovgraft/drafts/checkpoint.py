@@ -20,6 +20,7 @@ from ovgraft.drafts.reading.strict_json import parse_object
 from ovgraft.drafts.reading.vocabulary import check_token_map
 from ovgraft.drafts.reference.rows import target_ids
 from ovgraft.drafts.spec import EMBEDDING_OUTPUT, Backbone, DraftSpec, Family, Vocabulary
+from ovgraft.drafts.target_fit import last_layer_warning
 from ovgraft.drafts.tensors import (
     D2T,
     EMBEDDING,
@@ -112,7 +113,11 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     check_tensors(spec, weights, names, form.file_name)
     vocabulary, warnings = check_token_map(spec.vocabulary, weights)
     weights = _normal_vocabulary(spec.vocabulary, weights)
-    warnings += (*_layer_warnings(spec), *_rope_warnings(spec.backbone), *_mask_row_warnings(spec, weights))
+    warnings += (
+        *last_layer_warning(spec, spec.num_target_layers),
+        *_rope_warnings(spec.backbone),
+        *_mask_row_warnings(spec, weights),
+    )
     return Checkpoint(folder, replace(spec, vocabulary=vocabulary, warnings=warnings), weights)
 
 
@@ -250,18 +255,6 @@ def _activation_scale(config: Config, family: Family) -> float | None:
     note = "recommended for DFlash-2 at f16" if recommended else "no recommendation"
     config.record("activation_scale", "", "", note)
     return recommended
-
-
-def _layer_warnings(spec: DraftSpec) -> tuple[Reason, ...]:
-    if spec.num_target_layers is None or spec.num_target_layers - 1 not in spec.layer_ids:
-        return ()
-    return (
-        Reason(
-            "last-layer-ambiguous",
-            f"the draft reads the last target layer ({spec.num_target_layers - 1}); trainers differ in whether that is "
-            "before or after the final norm, exporters take the value after it",
-        ),
-    )
 
 
 def _rope_warnings(backbone: Backbone) -> tuple[Reason, ...]:

@@ -63,3 +63,21 @@ def target_mismatches(spec: DraftSpec, *, num_layers: int, hidden_size: int, voc
             )
         )
     return tuple(reasons)
+
+
+def last_layer_warning(spec: DraftSpec, num_layers: int | None) -> tuple[Reason, ...]:
+    """A warning when a draft reads the last layer of a target, whose id means two things.
+
+    Args:
+        spec: The draft.
+        num_layers: Decoder layers of the target; None when nobody says.
+    """
+    if num_layers is None or num_layers - 1 not in spec.layer_ids:
+        return ()
+    return (
+        Reason(
+            "last-layer-ambiguous",
+            f"the draft reads the last target layer ({num_layers - 1}); trainers differ in whether that is before or "
+            "after the final norm, exporters take the value after it",
+        ),
+    )

@@ -97,6 +97,18 @@ class TestTables:
         (context,) = pairs.run_passes(graft, BuildDraft())
         assert any("mask token 3 is near zero" in remark for remark in context.remarks)
 
+    @pytest.mark.parametrize(("name", "last"), [("zlab_dflash", 5), ("speculators_dspark", 6)])
+    def test_the_last_layer_of_the_target_is_told(self, tmp_path: Path, name: str, last: int) -> None:
+        """Once, whether the file says how many layers there are or the target does."""
+
+        def edit(config: checkpoints.Config, tensors: checkpoints.Tensors) -> None:
+            place = config.get("dflash_config", config)
+            place["target_layer_ids" if name == "zlab_dflash" else "aux_hidden_state_layer_ids"] = [2, last]
+
+        graft = pairs.open_pair(target(tmp_path / "target"), checkpoint(tmp_path, name, edit))
+        (context,) = pairs.run_passes(graft, BuildDraft())
+        assert [("last target layer (5)" in remark) for remark in context.remarks].count(True) == 1
+
     def test_a_mask_embedding_of_a_headless_draft_is_told(self, tmp_path: Path) -> None:
         folder = checkpoint(tmp_path, "zlab_dflash")
         vector = {"mask_embedding": np.ones(16, np.float32)}

@@ -94,8 +94,8 @@ def _fit_reasons(
     if facts.hidden_size is not None and hidden is None and logits is not None:
         yield Reason(
             "hidden-rows",
-            "the head reads the draft's hidden rows, and the draft gives logits without last_hidden_state: attach-lm-head "
-            "keeps it with keep-hidden=true",
+            "the head reads the draft's hidden rows, and the draft gives logits without last_hidden_state: "
+            "attach-lm-head keeps it with keep-hidden=true",
         )
     draft_vocab_size = facts.draft_vocab_size or facts.vocab_size
     if logits is not None and logits != draft_vocab_size:

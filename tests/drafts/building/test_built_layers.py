@@ -60,6 +60,17 @@ def test_llama_layers_without_query_and_key_norms(tmp_path: Path) -> None:
     check(checkpoint)
 
 
+@pytest.mark.parametrize("width", [8, 24])
+def test_a_draft_of_another_width_than_its_target(tmp_path: Path, width: int) -> None:
+    def edit(config: checkpoints.Config, tensors: checkpoints.Tensors) -> None:
+        config["target_hidden_size"] = width
+        tensors["fc.weight"] = (random(checkpoints.HIDDEN, 2 * width) / 8).astype(checkpoints.BF16)
+
+    checkpoint = running.tiny(tmp_path, "speculators_dflash", edit)
+    assert (checkpoint.spec.backbone.hidden_size, checkpoint.spec.backbone.target_hidden_size) == (16, width)
+    check(checkpoint)
+
+
 @pytest.mark.parametrize("causal", [(False, True), (True, False), (True, True), (False, False)])
 def test_causality_is_per_layer(tmp_path: Path, causal: tuple[bool, ...]) -> None:
     checkpoint = running.with_backbone(running.tiny(tmp_path, "zlab_dflash"), causal=causal)
