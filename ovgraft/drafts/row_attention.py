@@ -30,7 +30,10 @@ def read_row_attention(graph: Graph, attention: Sequence[int]) -> list[RowAttent
         One entry an op: what a block row sees, or why that cannot be told, in words.
     """
     stateful = [i for i in attention if graph.types[i] != PAGED_ATTENTION]
-    functions = mask_functions([graph.nodes[i] for i in stateful], draft=True)
+    try:
+        functions = mask_functions([graph.nodes[i] for i in stateful], draft=True)
+    except RuntimeError as error:
+        return [_not_run(error)] * len(attention)
     # layers that share a mask share the work
     asked = {i: (function, _kept(graph, i)) for i, function in zip(stateful, functions, strict=True)}
     distinct = {(id(function), kept): block_sees(function, kept) for function, kept in asked.values()}
@@ -66,7 +69,7 @@ def block_sees(mask: MaskFunction | None, kept: int = 0) -> RowAttention | str:
     try:
         bias = _block_rows(mask, context)
     except RuntimeError as error:
-        return f"the mask could not be run: {str(error).strip().splitlines()[-1]}"
+        return _not_run(error)
     keys = bias.shape[-1]
     if bias.shape[1] not in (1, _ROWS) or keys not in (1, context + _ROWS, kept + _ROWS):
         return f"the mask has shape {list(bias.shape)} for {context} context rows and {_ROWS} block rows"
@@ -88,6 +91,10 @@ def block_sees(mask: MaskFunction | None, kept: int = 0) -> RowAttention | str:
                     return f"the mask may have a window of {untried[0]}, too long to try"
                 return _with_cut(window, kept, bidirectional)
     return "the mask is none that a draft layer is known to have"
+
+
+def _not_run(error: RuntimeError) -> str:
+    return f"the mask could not be run: {str(error).strip().splitlines()[-1]}"
 
 
 def _block_rows(mask: MaskFunction, context: int) -> npt.NDArray[np.float32]:

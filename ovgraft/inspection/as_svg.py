@@ -171,7 +171,7 @@ def _taps_beside(canvas: Canvas, picture: Picture, target: _Placed, draft: _Plac
         canvas.label(fc_x, middle - half - 10 - LINE * at, words, "taptext", width)
     for receiver in receivers:
         assert draft is not None
-        end = min(max(middle, draft.tops[receiver] + 10), draft.bottoms[receiver] - 10)
+        end = min(max(middle, draft.tops[receiver] + 8), draft.bottoms[receiver] - 8)
         bend = right - _MARGIN - _GAP / 2
         canvas.line([(fc_x + width, middle), (bend, middle), (bend, end), (right, end)], kind, "tap-arrow")
 
@@ -229,6 +229,6 @@ def _taps_stacked(canvas: Canvas, picture: Picture, target: _Placed, draft: _Pla
         canvas.label(target.x, top - 10 - LINE * at, words, "taptext", WIDTH)
     for receiver in draft.receivers() if draft is not None else ():
         assert draft is not None
-        end = draft.middle(receiver)
+        end = draft.middle(receiver) - (10 if receiver == draft.strip.side else 0)  # clear of what leaves it
         way: list[Point] = [(target.right, middle + 8), (bus, middle + 8), (bus, end), (draft.right, end)]
         canvas.line(way, kind, "tap-arrow")

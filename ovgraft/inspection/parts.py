@@ -31,7 +31,8 @@ class Flow:
     Attributes:
         begins: The value that enters layer 0 -> 0, the output of layer i -> i + 1.
         levels: The layer a node works in, the number of layers behind the last one; None where no layer's data comes.
-        inputs: For each layer the inputs of the model whose rows reach it through no other layer.
+        inputs: For each layer the inputs of the model whose rows reach it through no other layer; first of all the one
+            that the stream begins at.
     """
 
     begins: dict[Value, int]
@@ -55,7 +56,9 @@ def read_flow(graph: ir.Graph, structure: Structure) -> Flow:
         levels[i] = max(reached, default=None)
     starts = _starts(graph, structure)
     carried, reaching = _carried(graph, begins, levels, len(layers), list(starts.values()))
-    names = [tuple(name for bit, name in enumerate(starts) if bits >> bit & 1) for bits in reaching]
+    stream = carried[graph.index(layers[0].entry.get_node())] if layers else 0
+    order = sorted(enumerate(starts), key=lambda start: not stream >> start[0] & 1)
+    names = [tuple(name for bit, name in order if bits >> bit & 1) for bits in reaching]
     _settle_sides(graph, begins, levels, carried)
     return Flow(begins, levels, names)
 

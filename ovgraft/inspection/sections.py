@@ -70,9 +70,9 @@ def _layers(model: ModelInfo, symbols: Symbols) -> list[Block]:
         return [*heading("layers"), Line((Cell("not found by structure", "bad"),), indent=_INDENT), *reasons]
     if not model.layers:
         return [*heading("layers"), _nothing("layers are told of decoders and drafts only")]
-    blocks = any(_direction(layer) for layer in model.layers)
+    blocks = model.kind == "dflash draft"
     sides = any(_sides(layer) for layer in model.layers)
-    optional = [title for title, there in (("block", blocks), ("takes in", sides)) if there]
+    optional = [title for title, there in (("block", blocks), ("from the side", sides)) if there]
     header = ("#", "mixes by", "heads", "window", "sinks", *optional, "weights", "bytes", "boundary", "", "")
     layers = [_layer(layer, symbols, blocks=blocks, sides=sides) for layer in model.layers]
     table = Table(layers, header=header, align="><<><" + "<" * len(optional) + "<>")
@@ -97,9 +97,9 @@ def direction_text(bidirectional: bool) -> str:
 
 
 def _sides(layer: LayerInfo) -> str:
-    """Rows that come in from the side; those that enter the first layer of any decoder are not worth a word."""
+    """Inputs whose rows enter from the side, not in the stream."""
     inputs = layer.details.inputs if layer.details else ()
-    return ", ".join(inputs) if layer.index or len(inputs) > 1 else ""
+    return ", ".join(inputs if layer.index else inputs[1:])
 
 
 def _layer(layer: LayerInfo, symbols: Symbols, *, blocks: bool, sides: bool) -> Row:

@@ -81,7 +81,8 @@ class LayerDetails:
         attention: Its attention ops; attention written out in small ops is not among them.
         weights: Constants that only this layer uses, most bytes first.
         bytes: All of them together.
-        inputs: Inputs of the model whose rows reach this layer through no other one: a context, an embedding.
+        inputs: Inputs of the model whose rows reach this layer through no other one: of layer 0 first the one that the
+            residual stream begins at, then those that enter from the side, such as a context.
     """
 
     boundary: PortInfo

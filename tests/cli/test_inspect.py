@@ -241,7 +241,7 @@ def test_a_draft_and_its_target_at_once(run: Run, grafted: Path) -> None:
     assert outcome.code == 0
     assert "  outputs " in outcome.out  # the FC that was moved in
     draft = outcome.out[outcome.out.index("\ndraft  dflash draft") :]
-    assert re.search(r"\n  0  attention  4/2 × 8 .* both ways  input_ids, hidden_states  f32 ", draft)
+    assert re.search(r"\n  0  attention  4/2 × 8 .* both ways  hidden_states  f32 ", draft)
     assert re.search(r"\n  1  attention  4/2 × 8 .* both ways  hidden_states ", draft)
     assert re.search(r"\n  layer 1 ", draft)
 
