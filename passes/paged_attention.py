@@ -50,13 +50,24 @@ class PagedAttention(Pass):
     def apply(self, graft: Graft, ctx: Context) -> None:
         """Convert a clone, check it, swap it in."""
         package = graft.package(self.model)
-        source = package.model
-        graph = ir.Graph(source)
-        reasons = decoder.readiness(graph)
+        reasons = decoder.readiness(ir.Graph(package.model))
         if [reason.code for reason in reasons] == ["already-paged"]:
             self._check_present(package.model)
             ctx.remark(f"unchanged: {reasons[0].message}")
             return
+        converted = self.convert(package.model, ctx)
+        package.model = converted.model
+        counts = ", ".join(f"{count} {kind}" for kind, count in converted.counts.items())
+        ctx.note("replace", self.model, f"converted to PagedAttention: {counts}")
+
+    def convert(self, source: ov.Model, ctx: Context) -> Converted:
+        """The paged form of a model, checked; the model itself is left as it is.
+
+        Raises:
+            StructureError: It cannot be paged, or would compute something else.
+        """
+        graph = ir.Graph(source)
+        reasons = decoder.readiness(graph)
         if reasons:
             raise StructureError(f"the {self.model} cannot be paged", reasons=tuple(reasons))
         facts = decoder.attention_facts(graph)
@@ -71,9 +82,7 @@ class PagedAttention(Pass):
             raise StructureError(f"the paged {self.model} would compute something else", reasons=tuple(reasons))
         ir.keep_head_sizes(converted.attention)
         decoder.name_new_nodes(converted.model, graph)
-        package.model = converted.model
-        counts = ", ".join(f"{count} {kind}" for kind, count in converted.counts.items())
-        ctx.note("replace", self.model, f"converted to PagedAttention: {counts}")
+        return converted
 
     def ensures(self, graft: Graft) -> None:
         """The model is paged and no cache variable is left."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ovgraft.checks.comparison import STEPS
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
-from ovgraft.checks.run import PARITY, Runner
+from ovgraft.checks.hosts import open_host, runnable
+from ovgraft.checks.run import PARITY
 from ovgraft.drafts.kinds import model_kind
 
 Array = NDArray[Any]
@@ -79,7 +80,7 @@ def run_alone(
     """Run a prefill and decode steps on made-up inputs.
 
     Args:
-        model: The model.
+        model: The model; a per-row draft is run in its paged form.
         subject: What to call it in the result and in errors.
         seed: Of the inputs.
         samples: Independent runs.
@@ -96,18 +97,19 @@ def run_alone(
         from ovgraft.checks.heads import run_head
 
         return run_head(model, subject=subject, seed=seed, samples=samples, device=device, config=config)
+    model = runnable(model)
     maker = FeedMaker([model], seed)
     if inputs is not None:
         maker.check_given(inputs)
     calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
     samples = samples if inputs is None else 1
-    runner = Runner(model, subject, device=device, config=config)
+    host = open_host(model, subject, device=device, config=config)
     found: dict[str, OutputRange] = {}
     for sample in range(samples):
-        runner.reset()
+        host.reset()
         for call in calls:
             feeds = maker.feeds(call, sample) if inputs is None else inputs
-            for name, value in runner.run(feeds).items():
+            for name, value in host.run(feeds).items():
                 found[name] = seen(found.get(name), name, value, call.label)
     labels = tuple(call.label for call in calls)
     return RunReport(subject, tuple(found.values()), samples, labels, seed, device)

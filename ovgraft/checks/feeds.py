@@ -14,7 +14,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.ports import by_name, static_last
+from ovgraft.checks.ports import by_name, fed_by_tables, is_paged, static_last
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.kinds import ModelKind, model_kind
 from ovgraft.errors import MismatchError, Reason, SpecError, StructureError
@@ -25,6 +25,9 @@ Feeds = dict[str, Array]
 PREFILL_ROWS = 9
 """Tokens of the first call."""
 
+_LONGER = 13
+"""By which the first call of each further sample is longer."""
+
 BLOCK_ROWS = 4
 """Rows of a DFlash block; the exporter records none."""
 
@@ -34,9 +37,20 @@ CONTEXT_ROWS = (1, 3, 2)
 _DATA = frozenset({Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.HIDDEN_STATES, Port.DRAFT_LOGITS})
 _BATCH = 1
 
+_RANKS = {
+    Port.INPUT_IDS: 2,
+    Port.TOKEN_TYPE_IDS: 2,
+    Port.INPUTS_EMBEDS: 3,
+    Port.HIDDEN_STATES: 3,
+    "per_layer_inputs": 4,
+}
+"""Of inputs that paged models take without a batch axis."""
+
+_MADE_BY_PAGED_HOSTS = frozenset({Port.ATTENTION_MASK, Port.POSITION_IDS, Port.BEAM_IDX})
+
 # optimum-intel's mamba export: the convolution's width counted up at prefill, then the position; the mask covers new
 # rows only
-_CACHE_POSITION = "cache_position"
+CACHE_POSITION = "cache_position"
 
 
 @dataclass(frozen=True)
@@ -56,18 +70,26 @@ class Call:
     context: int = 0
 
 
-def calls_of(kind: ModelKind, stateful: bool, steps: int) -> tuple[Call, ...]:
-    """A prefill and ``steps`` decode steps; a single call for a model without states."""
+def calls_of(kind: ModelKind, stateful: bool, steps: int, sample: int = 0) -> tuple[Call, ...]:
+    """A prefill and ``steps`` decode steps; a single call for a model without states.
+
+    Args:
+        kind: Of the model.
+        stateful: Whether it remembers rows.
+        steps: Decode steps.
+        sample: Others have other lengths: sequences that share a batch should not run in step.
+    """
+    prefill = PREFILL_ROWS + _LONGER * sample
     calls = []
     past = 0
     for step in range(steps + 1 if stateful else 1):
         label = f"step {step}" if step else "prefill" if stateful else "call"
         if kind == "dflash draft":
-            context = CONTEXT_ROWS[(step - 1) % len(CONTEXT_ROWS)] if step else PREFILL_ROWS
+            context = CONTEXT_ROWS[(step - 1 + sample) % len(CONTEXT_ROWS)] if step else prefill
             calls.append(Call(label, past, BLOCK_ROWS, context))
             past += context
         else:
-            rows = 1 if step else PREFILL_ROWS
+            rows = 1 if step else prefill
             calls.append(Call(label, past, rows))
             past += rows
     return tuple(calls)
@@ -79,7 +101,7 @@ class FeedMaker:
     Attributes:
         kind: What the first model is.
         stateful: Whether one of them has states.
-        ports: Input name -> a port of that name.
+        ports: Input name -> a port of that name; of paged models those that carry values of rows.
         unshared: Inputs that only some of the models have.
 
     Args:
@@ -92,8 +114,8 @@ class FeedMaker:
 
     def __init__(self, models: Sequence[ov.Model], seed: int = 0) -> None:
         self.kind = model_kind(models[0])
-        self.stateful = any(len(model.get_variables()) > 0 for model in models)
-        self.ports, self.unshared = _merged(models)
+        self.stateful = any(len(model.get_variables()) > 0 or is_paged(model) for model in models)
+        self.ports, self._shapes, self.unshared = _merged(models)
         self._models = models
         self._seed = seed
         self._vocab_size = min((size for size in map(vocabulary, models) if size), default=2)
@@ -128,19 +150,20 @@ class FeedMaker:
 
     def _typed(self, name: str, port: ov.Output, call: Call, sample: int) -> Array:
         random = np.random.default_rng([self._seed, sample, call.past, zlib.crc32(name.encode())])
-        value = self._value(name, port.get_partial_shape(), call, random)
+        value = self._value(name, self._shapes[name], call, random)
         if value is None:
             value = _anything(name, port, call.rows, random)
         return np.ascontiguousarray(value, dtype=port.get_element_type().to_dtype())
 
     def _value(self, name: str, shape: ov.PartialShape, call: Call, random: np.random.Generator) -> Array | None:
         total = call.past + call.context + call.rows
-        is_mamba = _CACHE_POSITION in self.ports
+        is_mamba = CACHE_POSITION in self.ports
         match name:
             case Port.INPUT_IDS | "input":
                 return random.integers(0, self._vocab_size, _fit(name, shape, (_BATCH, call.rows)))
             case Port.INPUTS_EMBEDS:
-                return random.standard_normal(_fit(name, shape, (_BATCH, call.rows, None)))
+                width = None if shape.rank.is_static and shape[-1].is_static else _stream_width(self._models[0])
+                return random.standard_normal(_fit(name, shape, (_BATCH, call.rows, width)))
             case Port.HIDDEN_STATES:
                 width = hidden_states_width(self._models[0])
                 return random.standard_normal(_fit(name, shape, (_BATCH, call.context or call.rows, width)))
@@ -187,25 +210,61 @@ def hidden_states_width(model: ov.Model) -> int | None:
     return width
 
 
-def _merged(models: Sequence[ov.Model]) -> tuple[dict[str, ov.Output], tuple[str, ...]]:
-    every = [by_name(model.inputs) for model in models]
+def _stream_width(model: ov.Model) -> int | None:
+    """Width of the rows a model computes with, told by its end: paging forgets the one of ``inputs_embeds``."""
+    outputs = by_name(model.outputs)
+    if Port.LAST_HIDDEN_STATE in outputs and Port.HIDDEN_STATES in by_name(model.inputs):
+        return static_last(outputs[Port.LAST_HIDDEN_STATE])
+    with contextlib.suppress(StructureError):
+        return decoder.read_lm_head(model).width
+    return None
+
+
+def _row_ports(model: ov.Model) -> dict[str, ov.Output]:
+    """Inputs that carry values of rows: all but what the host of a paged model makes."""
+    ports = by_name(model.inputs)
+    if not is_paged(model):
+        return ports
+    made = {Port.POSITION_IDS, *([Port.TOKEN_TYPE_IDS] if Port.HIDDEN_STATES in ports else [])}
+    return {name: port for name, port in ports.items() if name not in made and not fed_by_tables(port)}
+
+
+def _stateful_shape(name: str, port: ov.Output) -> ov.PartialShape:
+    """The shape of an input with the batch axis that a paged model does without."""
+    shape = port.get_partial_shape()
+    if shape.rank.is_static and len(shape) == _RANKS.get(name, 0) - 1:
+        return ov.PartialShape([ov.Dimension(), *shape])
+    return shape
+
+
+def _merged(
+    models: Sequence[ov.Model],
+) -> tuple[dict[str, ov.Output], dict[str, ov.PartialShape], tuple[str, ...]]:
+    every = [_row_ports(model) for model in models]
     ports: dict[str, ov.Output] = {}
+    shapes: dict[str, ov.PartialShape] = {}
     reasons = []
     for name in dict.fromkeys(name for names in every for name in names):
         found = [names[name] for names in every if name in names]
-        ports[name] = found[0]
+        seen = [
+            _stateful_shape(name, names[name]) if is_paged(model) else names[name].get_partial_shape()
+            for model, names in zip(models, every, strict=True)
+            if name in names
+        ]
+        ports[name], shapes[name] = found[0], seen[0]
         if len(found) < len(models) and name in _DATA:
             reasons.append(Reason("input-missing", f"only one of them reads {name}"))
-        shapes = [port.get_partial_shape() for port in found]
-        if any(not shape.compatible(shapes[0]) for shape in shapes):
-            reasons.append(Reason("input-shape", f"{name} is {' in one and '.join(map(str, shapes))} in the other"))
+        if any(not shape.compatible(seen[0]) for shape in seen):
+            reasons.append(Reason("input-shape", f"{name} is {' in one and '.join(map(str, seen))} in the other"))
     widths = {width for width in map(hidden_states_width, models) if width is not None}
     if len(widths) > 1:
         said = " and ".join(map(str, sorted(widths)))
         reasons.append(Reason("input-shape", f"{Port.HIDDEN_STATES} has width {said}"))
     if reasons:
         raise MismatchError("the models read different things", reasons=tuple(reasons))
-    return ports, tuple(name for name in ports if any(name not in names for names in every))
+    made = _MADE_BY_PAGED_HOSTS if any(map(is_paged, models)) else frozenset()
+    unshared = [name for name in ports if name not in made and any(name not in names for names in every)]
+    return ports, shapes, tuple(unshared)
 
 
 def _fit(name: str, shape: ov.PartialShape, wanted: Sequence[int | None]) -> tuple[int, ...]:

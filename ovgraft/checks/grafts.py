@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import openvino as ov
-from numpy.typing import NDArray
 
-from ovgraft import drafts
-from ovgraft.checks.comparison import STEPS, Comparison, Tally, compare, shared_outputs
-from ovgraft.checks.feeds import Call, FeedMaker, calls_of, hidden_states_width, vocabulary
-from ovgraft.checks.paged import PAGED_TOLERANCES, compare_paged, is_paged
-from ovgraft.checks.pair import Pair, find_taps
-from ovgraft.checks.ports import by_name, static_last
-from ovgraft.checks.run import PARITY
+from ovgraft.checks.comparison import STEPS, Comparison, compare, limits, shared_outputs
+from ovgraft.checks.feeds import hidden_states_width
+from ovgraft.checks.hosts import is_per_row_draft
+from ovgraft.checks.paged import compare_paged
+from ovgraft.checks.pairs import compare_pairs
+from ovgraft.checks.ports import by_name, is_paged, static_last
+from ovgraft.checks.run import PARITY, Settings
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.contract import FileName, Port
-from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import MismatchError, Reason
 from ovgraft.graft import Graft, Package
 
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 
 SIDE_MODELS = (FileName.TEXT_EMBEDDINGS, FileName.MARKOV_HEAD)
 """Models beside the main one whose inputs the checks know how to make."""
-
-Array = NDArray[Any]
 
 _DATA = (Port.INPUT_IDS, Port.INPUTS_EMBEDS, Port.HIDDEN_STATES)
 
@@ -107,10 +102,13 @@ def compare_grafts(
 ) -> Verification:
     """Compare the numbers of two grafts, for example before and after passes.
 
+    Where target and draft can each be fed alike, they are compared one by one; else both pairs are run end to end.
+    Paged targets also meet several sequences in one batch, whole, in chunks and row by row.
+
     Args:
         a: The graft that is right by definition.
         b: The other one.
-        tolerances: Limits; default 1e-5 absolute plus 1e-5 relative.
+        tolerances: Limits; default 1e-5 absolute plus 1e-5 relative, 1e-4 where one of the models is paged.
         seed: Of the inputs.
         samples: Independent runs.
         steps: Decode steps of each.
@@ -120,47 +118,27 @@ def compare_grafts(
     Raises:
         MismatchError: They cannot be compared, or a model does not compile or run.
     """
-    options: dict[str, Any] = {
-        "tolerances": tolerances,
-        "seed": seed,
-        "samples": samples,
-        "steps": steps,
-        "device": device,
-        "config": config,
-    }
+    settings = Settings(seed, samples, steps, device, config)
+    options: dict[str, Any] = {"tolerances": tolerances, **vars(settings)}
     sides = list(_side_comparisons(a, b, options))
-    if is_paged(a.target.model) or is_paged(b.target.model):
-        return _compare_paged_targets(a, b, sides, tolerances, seed, device, config)
+    targets = a.target.model, b.target.model
+    paged_targets: list[Comparison] = []
+    if any(map(is_paged, targets)):
+        common = {"seed": seed, "tolerances": limits(tolerances, *targets), **settings.compile}
+        paged_targets.append(compare_paged(*targets, subject="target", **common))
     drafts_of = [None if graft.draft is None else graft.draft.get(graft.draft.main_name) for graft in (a, b)]
-    if None in drafts_of:
+    if drafts_of[0] is None or drafts_of[1] is None:
         notes = () if drafts_of == [None, None] else ("only one side has a draft IR; it was not compared",)
-        target = compare(a.target.model, b.target.model, subject="target", **options)
-        return Verification((target, *sides), notes)
-    models = [(a.target.model, b.target.model), (a.package("draft").model, b.package("draft").model)]
-    exposing = [Port.LAST_HIDDEN_STATE in by_name(graft.target.model.outputs) for graft in (a, b)]
-    if exposing[0] == exposing[1] and all(_comparable(*pair) for pair in models):
-        subjects = ("target", "draft")
-        both = [compare(*pair, subject=subject, **options) for pair, subject in zip(models, subjects, strict=True)]
+        target = paged_targets or [compare(*targets, subject="target", **options)]
+        return Verification((*target, *sides), notes)
+    if not paged_targets and _one_by_one(targets, (drafts_of[0], drafts_of[1])):
+        both = [
+            compare(*models, subject=subject, **options)
+            for models, subject in ((targets, "target"), (drafts_of, "draft"))
+        ]
         return Verification((*both, *sides))
-    return Verification((compare_pairs(a, b, **options), *sides))
-
-
-def _compare_paged_targets(
-    a: Graft,
-    b: Graft,
-    sides: Sequence[Comparison],
-    tolerances: Tolerances | None,
-    seed: int,
-    device: str,
-    config: Mapping[str, Any],
-) -> Verification:
-    """Targets of which one or both are paged; drafts in two forms take other rows and are left to the tests."""
-    limits = tolerances or PAGED_TOLERANCES
-    target = compare_paged(
-        a.target.model, b.target.model, subject="target", tolerances=limits, seed=seed, device=device, config=config
-    )
-    notes = () if a.draft is None and b.draft is None else ("a target is paged, so the drafts were not compared",)
-    return Verification((target, *sides), notes)
+    pair = compare_pairs(a, b, tolerances, settings, with_target=not paged_targets)
+    return Verification((*paged_targets, pair, *sides))
 
 
 def _side_comparisons(a: Graft, b: Graft, options: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -174,68 +152,11 @@ def _side_comparisons(a: Graft, b: Graft, options: Mapping[str, Any]) -> Iterato
                 yield compare(models[0], models[1], subject=f"{role} {name}", **options)
 
 
-def compare_pairs(
-    a: Graft,
-    b: Graft,
-    *,
-    tolerances: Tolerances | None = None,
-    seed: int = 0,
-    samples: int = 1,
-    steps: int = STEPS,
-    device: str = "CPU",
-    config: Mapping[str, Any] = PARITY,
-) -> Comparison:
-    """Run both pairs end to end: tokens into the target, its states into the draft, both over several steps.
-
-    Arguments and errors are those of :func:`compare_grafts`.
-    """
-    targets = FeedMaker([a.target.model, b.target.model], seed)
-    draft_models = [graft.package("draft").model for graft in (a, b)]
-    stateful = any(len(model.get_variables()) > 0 for model in draft_models)
-    calls = calls_of(model_kind(draft_models[0]), stateful, steps)
-    taps = find_taps((a, b))
-    wanted = [name for model in draft_models for name in by_name(model.outputs)]
-    pairs = [Pair(graft, taps, wanted, label, device=device, config=config) for graft, label in ((a, "A"), (b, "B"))]
-    names = [name for name in pairs[0].draft_outputs if name in pairs[1].draft_outputs]
-    if not names:
-        raise MismatchError("the drafts have no output in common")
-    limits = tolerances or Tolerances()
-    ids = _TokenMaker(a, seed)
-    tally: Tally | None = None
-    found: list[dict[str, Array]] = []
-    for sample in range(samples):
-        for pair in pairs:
-            pair.reset()
-        for call in calls:
-            feeds = targets.feeds(Call(call.label, call.past, call.context or call.rows), sample)
-            block = ids.block(call, sample)
-            found = []
-            for pair in pairs:
-                outputs, hidden = pair.target(feeds)
-                drafted = pair.draft(call, sample, hidden, block)
-                named = {f"target {name}": value for name, value in outputs.items()}
-                found.append(named | {f"draft {name}": drafted[name] for name in names})
-            tally = tally or Tally([name for name in found[0] if name in found[1]], limits)
-            tally.add(found[0], found[1], sample, call.label)
-    assert tally is not None  # there is at least one call
-    only_a, only_b = (
-        (
-            *(name for name in one if name not in other),
-            *(f"draft {name}" for name in pair.draft_outputs if name not in names),
-        )
-        for one, other, pair in zip(found, reversed(found), pairs, strict=True)
-    )
-    return Comparison(
-        "target and draft",
-        tally.differences(),
-        only_a,
-        only_b,
-        targets.unshared,
-        samples,
-        tuple(call.label for call in calls),
-        seed,
-        device,
-    )
+def _one_by_one(targets: tuple[ov.Model, ov.Model], drafts: tuple[ov.Model, ov.Model]) -> bool:
+    """Whether each of the models can be held against its counterpart alone."""
+    exposing = [Port.LAST_HIDDEN_STATE in by_name(model.outputs) for model in targets]
+    packed = any(is_per_row_draft(model) or is_paged(model) for model in drafts)
+    return exposing[0] == exposing[1] and not packed and _comparable(*targets) and _comparable(*drafts)
 
 
 def _comparable(a: ov.Model, b: ov.Model) -> bool:
@@ -252,20 +173,3 @@ def _comparable(a: ov.Model, b: ov.Model) -> bool:
     shared = shared_outputs(*outputs)
     widths = [(static_last(outputs[0][name]), static_last(outputs[1][other])) for name, other in shared.items()]
     return bool(shared) and all(None in pair or pair[0] == pair[1] for pair in widths)
-
-
-class _TokenMaker:
-    """Tokens of a draft's block: the anchor, one mask token where the draft has one, and any others."""
-
-    def __init__(self, graft: Graft, seed: int) -> None:
-        self._seed = seed
-        self._vocab_size = vocabulary(graft.target.model) or 2
-        self._mask_token_id = drafts.read_draft(graft.package("draft")).mask_token_id
-
-    def block(self, call: Call, sample: int) -> NDArray[np.int64]:
-        """i64 ``[1, rows]``."""
-        random = np.random.default_rng([self._seed, sample, call.past, 1])
-        ids = random.integers(0, self._vocab_size, (1, call.rows))
-        if self._mask_token_id is not None and call.rows > 1:
-            ids[0, 1] = self._mask_token_id
-        return ids

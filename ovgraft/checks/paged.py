@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from ovgraft.checks.comparison import Comparison, Tally, shared_outputs
+from ovgraft.checks.comparison import PAGED_TOLERANCES, Comparison, Tally, shared_outputs
 from ovgraft.checks.feeds import Array, Call, FeedMaker
 from ovgraft.checks.paged_runner import PagedRunner, Rows
-from ovgraft.checks.ports import by_name
+from ovgraft.checks.ports import by_name, is_paged
 from ovgraft.checks.run import PARITY, Runner
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.contract import Port
@@ -20,9 +20,6 @@ from ovgraft.errors import PreconditionError
 
 LENGTHS = (70, 5, 33)
 """Tokens of the sequences that share one batch, against cache blocks of 32 rows."""
-
-PAGED_TOLERANCES = Tolerances(atol=1e-4, rtol=1e-4)
-"""Other kernels sum in another order."""
 
 Schedule = Callable[[int], Iterator[tuple[int, int]]]
 
@@ -43,13 +40,6 @@ def single(length: int) -> Iterator[tuple[int, int]]:
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"whole": whole, "chunks of 7": chunks, "one by one": single})
-
-
-def is_paged(model: ov.Model) -> bool:
-    """Whether a model has paged caches for inputs."""
-    return "block_indices" in by_name(model.inputs) or any(
-        name.startswith(("key_cache.", "block_indices.")) for port in model.inputs for name in port.names
-    )
 
 
 def compare_paged(

@@ -228,10 +228,14 @@ class PagedRunner:
         return values
 
     def _split(self, begins: Array, sampled: Array) -> list[dict[str, Array]]:
-        """Outputs by entry; those behind the gather of sampled rows have their own bounds."""
+        """Outputs by entry; those behind the gather of sampled rows have their own bounds, tables go to every entry."""
         found: list[dict[str, Array]] = [{} for _ in begins[1:]]
         for name, port in by_name(self.compiled.outputs).items():
             values = self._request.get_tensor(port).data
+            if len(port.get_partial_shape()) and port.get_partial_shape()[0].is_static:
+                for outputs in found:
+                    outputs[name] = values.copy()
+                continue
             bounds = next((b for b in (begins, sampled) if values.ndim and values.shape[0] == b[-1]), None)
             if bounds is None:
                 continue

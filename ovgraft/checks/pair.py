@@ -1,4 +1,4 @@
-"""A target and its draft run as one, whatever of the graft is done already.
+"""A target and its draft run as one, whatever of the graft is done already and whichever of them is paged.
 
 What a graft has not moved yet is done here on copies, without the passes: hidden states tapped from the target,
 embedding rows looked up, the output layer applied. So a grafted pair meets a witness that shares none of its edits.
@@ -8,34 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.feeds import Call, FeedMaker
+from ovgraft.checks.draft_side import DraftCall, DraftSide
+from ovgraft.checks.exposed import Convention, read_exposed
+from ovgraft.checks.hosts import open_host
 from ovgraft.checks.ports import by_name, static_last
-from ovgraft.checks.run import Runner
-from ovgraft.drafts.contract import FileName, Key, Port
+from ovgraft.checks.run import Feeds, Outputs, Runner
+from ovgraft.drafts.contract import Key, Port
 from ovgraft.errors import MismatchError
 
 if TYPE_CHECKING:
     from ovgraft.graft import Graft, Package
 
 Array = NDArray[Any]
-Convention = Literal["output", "input"]
+
+EMBEDDING_OUTPUT = -1
+"""The layer whose output is what the first one reads."""
 
 _TAP = "ovgraft/check/state_{}"
 
 
 @dataclass(frozen=True)
 class Taps:
-    """Which states of the target the draft reads."""
+    """Which states of the target the draft reads.
+
+    Attributes:
+        layers: In the order they are joined; -1 is what enters layer 0.
+        convention: Whether layer i means its output or its input.
+        raw_last: Take the last layer's output as it is, not the normed value that enters the output layer.
+    """
 
     layers: tuple[int, ...]
     convention: Convention = "output"
+    raw_last: bool = False
 
 
 def find_taps(grafts: Sequence[Graft]) -> Taps:
@@ -57,6 +68,58 @@ def find_taps(grafts: Sequence[Graft]) -> Taps:
     return Taps(layers)
 
 
+class TargetSide:
+    """A target, compiled, that gives out the states its draft reads.
+
+    Attributes:
+        width: Of the states, when it is fixed.
+
+    Args:
+        target: It is not changed.
+        taps: One or several sets of states. None takes what the target exposes.
+        label: How errors call it.
+        **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
+
+    Raises:
+        MismatchError: It does not compile.
+    """
+
+    def __init__(self, target: Package, taps: Sequence[Taps] | None, label: str, **compile: Any) -> None:
+        model = target.model
+        exposed = by_name(model.outputs).get(Port.LAST_HIDDEN_STATE)
+        self._names: list[tuple[str, ...]] = [(Port.LAST_HIDDEN_STATE,)]
+        self._fc: Runner | None = None
+        self.width = None if exposed is None or taps is not None else static_last(exposed)
+        if taps is not None:
+            moved_fc = None if exposed is None else _behind_the_states(model)
+            model, self._names = _tapped(model, taps)
+            self._fc = None if moved_fc is None else Runner(moved_fc, f"{label}, FC", **compile)
+        self._host = open_host(model, label, **compile)
+
+    def reset(self) -> None:
+        """Forget all sequences."""
+        self._host.reset()
+
+    def step(self, batch: Mapping[int, Feeds]) -> dict[int, tuple[Outputs, list[Array]]]:
+        """One inference for each of several sequences.
+
+        Returns:
+            Sequence -> its outputs but the states, and each set of states f32 ``[1, rows, width]`` as the draft takes
+            it.
+        """
+        return {sequence: self._split(outputs) for sequence, outputs in self._host.step(batch).items()}
+
+    def _split(self, outputs: Outputs) -> tuple[Outputs, list[Array]]:
+        states = [
+            np.concatenate([outputs[name].astype(np.float32) for name in names], axis=-1) for names in self._names
+        ]
+        taken = {Port.LAST_HIDDEN_STATE, *(name for names in self._names for name in names)}
+        left = {name: value for name, value in outputs.items() if name not in taken}
+        if self._fc is not None:
+            states = [next(iter(self._fc.run({"joined": value}).values())) for value in states]
+        return left, states
+
+
 class Pair:
     """One graft, compiled.
 
@@ -75,118 +138,77 @@ class Pair:
     """
 
     def __init__(self, graft: Graft, taps: Taps, wanted: Sequence[str], label: str, **compile: Any) -> None:
-        self._label = label
-        self._facts = drafts.read_draft(graft.package("draft"))
-        target, draft = graft.target.model, self._facts.model
-        exposed = by_name(target.outputs).get(Port.LAST_HIDDEN_STATE)
-        self._taps = () if exposed is not None else tuple(_TAP.format(at) for at in range(len(taps.layers)))
-        self._target = Runner(
-            _tapped(target, taps, self._taps) if self._taps else target, f"{label}, target", **compile
-        )
-        self._draft = Runner(draft, f"{label}, draft", **compile)
-        self._feeds = FeedMaker([draft])
-        inputs, outputs = by_name(draft.inputs), by_name(draft.outputs)
-        self._check_width(exposed)
-        self._embedding = None
-        if Port.INPUT_IDS not in inputs:
-            self._embedding = Runner(_embedding(graft.target), f"{label}, embedding", **compile)
-        self._lm_head = None
-        if Port.LOGITS not in outputs and {Port.LOGITS, Port.DRAFT_TOKEN_IDS} & set(wanted):
-            self._lm_head = Runner(_lm_head(graft.target), f"{label}, output layer", **compile)
-        self._picks = Port.DRAFT_TOKEN_IDS in wanted and Port.DRAFT_TOKEN_IDS not in outputs
-        self.draft_outputs = (
-            *outputs,
-            *([Port.LOGITS] if self._lm_head else []),
-            *([Port.DRAFT_TOKEN_IDS] if self._picks else []),
-        )
-
-    def reset(self) -> None:
-        """Forget the states of both."""
-        self._target.reset()
-        self._draft.reset()
-
-    def target(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], Array]:
-        """One inference of the target.
-
-        Returns:
-            Its outputs but the states, and the states f32 ``[B, rows, width]`` for the draft.
-        """
-        outputs = self._target.run(feeds)
-        if not self._taps:
-            return outputs, outputs.pop(Port.LAST_HIDDEN_STATE).astype(np.float32)
-        return outputs, np.concatenate([outputs.pop(name).astype(np.float32) for name in self._taps], -1)
-
-    def draft(self, call: Call, sample: int, hidden: Array, ids: Array) -> dict[str, Array]:
-        """One inference of the draft.
-
-        Args:
-            call: Its lengths.
-            sample: Which sample.
-            hidden: What :meth:`target` returned.
-            ids: i64 ``[B, rows]``.
-
-        Returns:
-            Output name -> array, for :attr:`draft_outputs`.
-        """
-        given: dict[str, Array] = {Port.HIDDEN_STATES: hidden}
-        if self._embedding is None:
-            given[Port.INPUT_IDS] = ids
-        else:
-            rows = self._embedding.run({"ids": ids})["rows"]
-            given[Port.INPUTS_EMBEDS] = rows * np.float32(self._facts.input_embedding_scale)
-        outputs = self._draft.run(self._feeds.feeds(call, sample, given))
-        if self._lm_head is not None:
-            logits = self._lm_head.run({"hidden": outputs[Port.LAST_HIDDEN_STATE]})["logits"]
-            outputs[Port.LOGITS] = self._scaled(logits)
-        if self._picks:
-            picked = outputs[Port.LOGITS].argmax(-1)
-            outputs[Port.DRAFT_TOKEN_IDS] = picked if self._facts.d2t is None else picked + self._facts.d2t[picked]
-        return outputs
-
-    def _scaled(self, logits: Array) -> Array:
-        """``softcap(logits * output_multiplier)``, z-lab's order."""
-        logits = logits * np.float32(self._facts.output_multiplier)
-        cap = np.float32(self._facts.final_logit_softcapping)
-        return np.tanh(logits / cap) * cap if cap > 0 else logits
-
-    def _check_width(self, exposed: ov.Output | None) -> None:
-        gives, takes = None if exposed is None else static_last(exposed), self._facts.hidden_width
+        exposed = Port.LAST_HIDDEN_STATE in by_name(graft.target.model.outputs)
+        self._target = TargetSide(graft.target, None if exposed else [taps], f"{label}, target", **compile)
+        self._draft = DraftSide(graft, wanted, label, **compile)
+        self.draft_outputs = self._draft.outputs
+        gives, takes = self._target.width, self._draft.states_width
         if gives is not None and takes is not None and gives != takes:
             raise MismatchError(
-                f"{self._label}: the target's states do not fit the draft",
+                f"{label}: the target's states do not fit the draft",
                 expected=f"last_hidden_state of width {takes}",
                 found=gives,
             )
 
+    def reset(self) -> None:
+        """Forget the sequences of both."""
+        self._target.reset()
+        self._draft.reset()
 
-def _tapped(model: ov.Model, taps: Taps, names: Sequence[str]) -> ov.Model:
-    """A copy with the wanted states as outputs."""
+    def target(self, batch: Mapping[int, Feeds]) -> dict[int, tuple[Outputs, Array]]:
+        """One inference of the target for each of several sequences.
+
+        Returns:
+            Sequence -> its outputs but the states, and the states f32 ``[1, rows, width]`` for the draft.
+        """
+        return {sequence: (outputs, states[0]) for sequence, (outputs, states) in self._target.step(batch).items()}
+
+    def draft(self, batch: Mapping[int, DraftCall]) -> dict[int, Outputs]:
+        """One inference of the draft for each of several sequences; see :meth:`DraftSide.step`."""
+        return self._draft.step(batch)
+
+
+def _tapped(model: ov.Model, taps: Sequence[Taps]) -> tuple[ov.Model, list[tuple[str, ...]]]:
+    """A copy with the wanted states as outputs, and the names that make up each set."""
     copy = model.clone()
     structure = decoder.read_decoder(copy)
-    states = [structure.hidden_state(layer, taps.convention) for layer in taps.layers]
-    copy.add_results([ir.make_result(state, name) for state, name in zip(states, names, strict=True)])
+    results: dict[tuple[int, int], ov.Node] = {}
+    names = []
+    for entry in taps:
+        joined = []
+        for layer in entry.layers:
+            state = state_of(structure, layer, entry)
+            key = structure.graph.index(state.get_node()), state.get_index()
+            if key not in results:
+                results[key] = ir.make_result(state, _TAP.format(len(results)))
+            joined.append(results[key].get_friendly_name())
+        names.append(tuple(joined))
+    copy.add_results(list(results.values()))
     copy.validate_nodes_and_infer_types()
-    return copy
+    return copy, names
 
 
-def _embedding(target: Package) -> ov.Model:
-    """``ids -> rows``: the target's token table alone."""
-    source = target.get(FileName.TEXT_EMBEDDINGS)
-    embedding = decoder.read_embedding(target.model if source is None else source)
-    (table,) = ir.clone_subgraph([embedding.table])
-    ids = ir.make_parameter("ids", "i64", [-1, -1])
-    rows = ir.opset.gather(table, ids, ir.opset.constant(np.int64(0)))
-    return ov.Model([ir.make_result(ir.opset.convert(rows, "f32").output(0), "rows")], [ids])
+def state_of(structure: decoder.Decoder, layer: int, taps: Taps) -> ov.Output:
+    """The state that a set of taps means by a layer."""
+    if layer == EMBEDDING_OUTPUT:
+        return structure.layers[0].entry
+    if taps.raw_last and layer == len(structure.layers) - 1:
+        return structure.layers[layer].output
+    return structure.hidden_state(layer, taps.convention)
 
 
-def _lm_head(target: Package) -> ov.Model:
-    """``hidden -> logits``: the target's output layer alone, without what the target does to its logits afterwards."""
-    layer = decoder.read_lm_head(target.model)
-    parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-    weight, *bias = ir.clone_subgraph(parts)
-    hidden = ir.make_parameter("hidden", "f32", [-1, -1, layer.width])
-    same_type = ir.opset.convert(hidden, weight.get_element_type().to_string())
-    logits = ir.opset.matmul(same_type, weight, False, layer.transpose_b)
-    if bias:
-        logits = ir.opset.add(logits, bias[0])
-    return ov.Model([ir.make_result(ir.opset.convert(logits, "f32").output(0), "logits")], [hidden])
+def _behind_the_states(model: ov.Model) -> ov.Model | None:
+    """``joined -> states``: the FC a graft has put behind the joined states; None without one."""
+    copy = model.clone()
+    result = drafts.find_result(copy, Port.LAST_HIDDEN_STATE)
+    assert result is not None
+    exposed = read_exposed(result)
+    if exposed.weight is None:
+        return None
+    shape = exposed.joined.get_partial_shape()
+    shape = [-1] * (len(shape) - 1) + [shape[-1].get_length()]
+    joined = ir.make_parameter("joined", exposed.joined.get_element_type(), shape)
+    for reader in list(exposed.joined.get_target_inputs()):
+        reader.replace_source_output(joined.output(0))
+    end = ir.opset.convert(result.input_value(0), "f32")
+    return ov.Model([ir.make_result(end.output(0), "states")], [joined]).clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +20,36 @@ PARITY: Mapping[str, Any] = MappingProxyType(
 )
 """An exported IR may ask for an f16 cache and the CPU computes in bf16 by default: both would hide a difference."""
 
+Feeds = Mapping[str, NDArray[Any]]
+Outputs = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run, and how.
+
+    Attributes:
+        seed: Of the inputs.
+        samples: Independent runs.
+        steps: Decode steps of each, for models with states.
+        device: OpenVINO device.
+        config: Compile properties.
+    """
+
+    seed: int = 0
+    samples: int = 1
+    steps: int = 4
+    device: str = "CPU"
+    config: Mapping[str, Any] = field(default_factory=lambda: PARITY)
+
+    @property
+    def compile(self) -> dict[str, Any]:
+        """Arguments of :class:`Runner`."""
+        return {"device": self.device, "config": self.config}
+
 
 class Runner:
-    """One compiled model on one infer request.
+    """One compiled model; each sequence has an infer request, and so states, of its own.
 
     Attributes:
         outputs: Output name -> port.
@@ -45,16 +73,22 @@ class Runner:
             compiled = ir.core().compile_model(model.clone(), device, dict(config))
         except RuntimeError as error:
             raise MismatchError(f"{label} does not compile for {device}") from error
-        self._request = compiled.create_infer_request()
+        self._compiled = compiled
+        self._requests: dict[int, ov.InferRequest] = {}
         self._inputs = {name: port for port in compiled.inputs for name in port.names}
         self.outputs = by_name(compiled.outputs)
 
     def reset(self) -> None:
-        """Forget the states."""
-        self._request.reset_state()
+        """Forget the states of all sequences."""
+        for request in self._requests.values():
+            request.reset_state()
 
-    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def run(self, feeds: Feeds, sequence: int = 0) -> Outputs:
         """One inference; feeds of ports the model does not have are left out.
+
+        Args:
+            feeds: Port name -> value.
+            sequence: Whose states are read and written.
 
         Returns:
             Output name -> a copy.
@@ -62,13 +96,20 @@ class Runner:
         Raises:
             MismatchError: OpenVINO fails.
         """
+        request = self._requests.get(sequence)
+        if request is None:
+            request = self._requests[sequence] = self._compiled.create_infer_request()
         known = {name: value for name, value in feeds.items() if name in self._inputs}
         try:
-            self._request.infer(known)
+            request.infer(known)
         except RuntimeError as error:
             shapes = ", ".join(f"{name}{list(value.shape)}" for name, value in known.items())
             raise MismatchError(f"{self._label} does not run on {shapes}") from error
-        return {name: np.array(self._request.get_tensor(port).data) for name, port in self.outputs.items()}
+        return {name: np.array(request.get_tensor(port).data) for name, port in self.outputs.items()}
+
+    def step(self, batch: Mapping[int, Feeds]) -> dict[int, Outputs]:
+        """:meth:`run` for several sequences, by number."""
+        return {sequence: self.run(feeds, sequence) for sequence, feeds in batch.items()}
 
 
 def check_device(device: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ovgraft import checks, ir
 from ovgraft.checks.grafts import SIDE_MODELS
+from ovgraft.checks.paged import SCHEDULES
 from ovgraft.cli.opening import open_graft
 from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import ModelFileError
@@ -73,7 +74,7 @@ def verify_one(path: Path, draft: Path | None, inputs: Arrays, status: Status, *
     blocks = [*_digest_lines(digests), _ranges(reports)]
     if witnessed:
         blocks += [Line(), _differences(witnessed)]
-    return finite and same, data, [*blocks, _verdict(text, finite and same, reports[0])]
+    return finite and same, data, [*blocks, _verdict(text, finite and same, reports)]
 
 
 def verify_two(
@@ -114,7 +115,7 @@ def comparison_lines(found: Verification) -> list[Block]:
     blocks += [Line((Cell(note, "dim"),), indent=2) for note in found.notes]
     same = "same within limits, as far as compared" if found.notes else "same within limits"
     text = same if found.same else "not the same"
-    return [*blocks, _verdict(text, found.same, found.comparisons[0])]
+    return [*blocks, _verdict(text, found.same, found.comparisons)]
 
 
 def _irs(graft: Graft) -> Iterator[tuple[str, Path]]:
@@ -193,12 +194,32 @@ def _left_out(comparison: Comparison) -> list[Block]:
         "outputs only in B": comparison.only_b,
         "inputs of one side only": comparison.inputs_unshared,
     }
-    return [Line((Cell(f"{what}: {', '.join(names)}", "dim"),), indent=2) for what, names in parts.items() if names]
+    subject = comparison.subject
+    return [
+        Line((Cell(f"{subject}: {what}: {', '.join(names)}", "dim"),), indent=2)
+        for what, names in parts.items()
+        if names
+    ]
 
 
-def _verdict(text: str, good: bool, run: Comparison | RunReport) -> Line:
+def _verdict(text: str, good: bool, runs: Sequence[Comparison | RunReport]) -> Line:
+    main = [run for run in runs if not run.subject.endswith(tuple(SIDE_MODELS))] or list(runs)
+    said: dict[str, list[str]] = {}
+    for run in main:
+        said.setdefault(_extent(run), []).append(run.subject)
+    common = f"seed {main[0].seed}, {main[0].device}, f32"
+    how = f"  ({', '.join([*said, common])})"
+    if len(said) > 1:
+        parts = [f"{', '.join(subjects)}: {extent}" for extent, subjects in said.items()]
+        how = f"  ({'; '.join([*parts, common])})"
+    return Line((Cell(text, "good" if good else "bad"), Cell(how, "dim")))
+
+
+def _extent(run: Comparison | RunReport) -> str:
+    """How much was run: samples, and the calls of each."""
+    samples = "1 sample" if run.samples == 1 else f"{run.samples} samples"
+    if run.calls == tuple(SCHEDULES):
+        return f"{samples} in one batch, {', '.join(run.calls)}"
     count = len(run.calls) - 1
     steps = f"prefill and {count} step{'s' if count != 1 else ''}" if count else "one call"
-    samples = "1 sample" if run.samples == 1 else f"{run.samples} samples"
-    how = f"  ({samples}, {steps}, seed {run.seed}, {run.device}, f32)"
-    return Line((Cell(text, "good" if good else "bad"), Cell(how, "dim")))
+    return f"{samples}, {steps}"

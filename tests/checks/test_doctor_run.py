@@ -71,8 +71,9 @@ def test_the_layers_are_counted_by_another_convention(tmp_path: Path) -> None:
     answer = diagnose(counting_pair(tmp_path, target_layer_ids=[1]), run=RUN)["acceptance"].answer
     assert answer.status == "warn"
     assert answer.text.startswith("1.040 tokens per step")
-    assert [reason.code for reason in answer.evidence] == ["wrong-layer"]
-    assert "layers 0, one further down, 2.000 tokens per step" in answer.evidence[0].message
+    assert {reason.code for reason in answer.evidence} == {"wrong-layer"}
+    said = "with layers 0, one further down, 2.000 tokens per step are accepted instead of 1.040"
+    assert answer.evidence[0].message == said
     assert "another convention" in answer.advice
 
 
@@ -89,7 +90,8 @@ def test_exactly_one_without_a_cause_that_can_be_measured(tmp_path: Path) -> Non
     assert answer.status == "warn"
     assert answer.text == "exactly 1.000 tokens per step over 26 steps: nothing was accepted"
     assert answer.evidence == ()
-    assert "likely causes: layer ids" in answer.advice
+    assert "likely causes: layer ids of another draft" in answer.advice
+    assert "untrained draft" in answer.advice
 
 
 def test_a_checkpoint_read_with_the_wrong_offset(tmp_path: Path) -> None:
@@ -141,12 +143,22 @@ def test_no_number_of_a_pair_that_does_not_fit(tmp_path: Path) -> None:
     assert {found[name].answer.status for name in RAN} == {"not-checked"}
 
 
-def test_a_per_row_draft_is_looked_at_only(tmp_path: Path) -> None:
-    graft = pair(tmp_path)
-    ovgraft.Pipeline("per-row-draft").run(graft)
-    found = diagnose(graft, run=SHORT)
-    assert found.good
-    assert {found[name].answer.status for name in RAN} == {"not-applicable"}
+@pytest.mark.parametrize(
+    "text",
+    [
+        "per-row-draft",
+        "per-row-draft,paged-attention{model=draft}",
+        "expose-hidden-states,move-fc,attach-embedding,attach-lm-head,per-row-draft,paged-attention,paged-attention{model=draft}",
+    ],
+    ids=["per-row", "paged draft", "all of it"],
+)
+def test_a_pair_in_the_paged_form_is_accepted_alike(tmp_path: Path, copying: agreeing.Target, text: str) -> None:
+    graft = copying_pair(tmp_path, copying, (0, 1, 2), (0, 1, 2))
+    ovgraft.Pipeline(text).run(graft)
+    found = diagnose(graft, run=options(copying))
+    assert found["finite-block"].answer.status == "pass"
+    assert found["per-row"].answer.status == "not-applicable"
+    assert found["acceptance"].answer.numbers["tokens_per_step"] == 5.0
 
 
 def test_a_per_row_form_that_gives_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +178,7 @@ def test_eagle3(zoo: Callable[[str], Path]) -> None:
     found = diagnose(graft, run=SHORT)
     assert found.good
     assert found["finite-block"].answer.status == "pass"
-    assert len(found["acceptance"].answer.numbers["accepted_by_position"]) == 1  # type: ignore[arg-type]
+    assert len(found["acceptance"].answer.numbers["accepted_by_position"]) == 4  # type: ignore[arg-type]
 
 
 def test_the_pair_of_the_zoo_that_agrees(zoo: Callable[[str], Path]) -> None:

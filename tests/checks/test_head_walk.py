@@ -58,10 +58,11 @@ def test_a_pair_is_measured_with_its_head(tmp_path: Path, name: str) -> None:
     target = models.write_package(models.tiny_decoder(6, 16, 64, 2, 1), tmp_path / "target")
     graft = pairs.open_pair(target, running.tiny(tmp_path, name).path)
     pairs.run_passes(graft, BuildDraft())
+    speculator = Speculator(graft, Taps(checkpoints.LAYER_IDS), 4)
+    texts = [speculator.write([5, 9, 3], 12)]
     with pytest.raises(MismatchError, match="no Markov head to walk with"):
-        Speculator(graft, Taps(checkpoints.LAYER_IDS), 4, walk="lattice")
+        speculator.measure(texts, "lattice")
     pairs.run_passes(graft, PackMarkovHead())
-    speculator = Speculator(graft, Taps(checkpoints.LAYER_IDS), 4, walk="lattice")
-    found = speculator.measure([speculator.write([5, 9, 3], 12)])
+    found = speculator.measure(texts, "lattice")
     assert found.windows > 0
     assert graft.package("draft").get(FileName.MARKOV_HEAD) is not None

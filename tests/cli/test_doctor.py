@@ -25,7 +25,7 @@ def test_a_sound_pair(run: Run, sound: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
     assert lines[0] == "draft → target"
-    assert lines[-1] == "the draft fits  (18 checks; --run adds numbers)"
+    assert lines[-1] == "the draft fits  (19 checks; --run adds numbers)"
     assert "  fc-width          ok  3 x 32 = 96" in lines
     assert run("doctor", sound).out == outcome.out
 
@@ -34,7 +34,7 @@ def test_warnings_are_no_failure(run: Run, target: Path, draft: Path) -> None:
     outcome = run("doctor", "--target", target, "--draft", draft)
     assert outcome.code == 0
     assert "locators  warn  do the recorded layers end at layer boundaries?" in outcome.out
-    assert "  do: run annotate-hidden-states; without it OpenVINO GenAI searches by pattern" in outcome.out
+    assert "  do: run annotate-hidden-states, which finds these; without it OpenVINO GenAI" in outcome.out
     assert "the draft fits, with 4 warnings" in outcome.out
 
 

@@ -78,7 +78,7 @@ def texts(plain: Speculator, prompts: Sequence[Sequence[int]]) -> list[Text]:
 
 
 def tokens_per_step(graft: Graft, texts: Sequence[Text], walk: Walk, candidates: int = BLOCK) -> float:
-    return Speculator(graft, Taps(LAYERS), candidates, walk=walk).measure(texts).tokens_per_step
+    return Speculator(graft, Taps(LAYERS), candidates).measure(texts, walk).tokens_per_step
 
 
 @pytest.mark.parametrize("walk", ["dense", "lattice"])

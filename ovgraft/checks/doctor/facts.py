@@ -11,10 +11,11 @@ import openvino as ov
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.checks.ports import static_last
-from ovgraft.drafts.contract import FileName, Key, Port, RtPath
+from ovgraft.drafts.contract import Key, Port, RtPath
 from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import CheckpointError, OvgraftError, PreconditionError, Reason, StructureError
 from ovgraft.graft import Graft, Package
+from ovgraft.passes.attach_embedding import target_embedding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +59,7 @@ class DraftFacts:
         source_ids: The ids as the file has them, and how it counts.
         mask_token_id: Of undecided block rows.
         block_size: Rows of a block as trained.
+        offset: Block rows before the first candidate, as said or, where nothing says, as the exporter means.
         vocab_size: V it was made for.
         draft_vocab_size: Dv.
         offsets: ``d2t``.
@@ -65,6 +67,7 @@ class DraftFacts:
         width: H.
         own_embedding: It carries a token embedding.
         own_lm_head: It carries an output layer.
+        frozen_copies: Its tables are copies of the target's, which building leaves out.
         layer_count: Layers of the target it was trained on.
         error: Why it is not read.
     """
@@ -80,6 +83,7 @@ class DraftFacts:
     source_ids: tuple[tuple[int, ...], str] | None = None
     mask_token_id: int | None = None
     block_size: int | None = None
+    offset: int = 0
     vocab_size: int | None = None
     draft_vocab_size: int | None = None
     offsets: NDArray[np.int64] | None = None
@@ -87,6 +91,7 @@ class DraftFacts:
     width: int | None = None
     own_embedding: bool = False
     own_lm_head: bool = False
+    frozen_copies: bool = False
     layer_count: int | None = None
     error: OvgraftError | None = None
 
@@ -136,15 +141,8 @@ def _read_target(package: Package) -> TargetFacts:
     if structure.embedding is not None:
         return TargetFacts(package, model, structure, structure.embedding)
     try:
-        beside = package.get(FileName.TEXT_EMBEDDINGS)
-        if beside is None:
-            raise StructureError(
-                "the target has no token embedding",
-                file=package.path,
-                expected=f"an input {Port.INPUT_IDS}, or {FileName.TEXT_EMBEDDINGS}.xml beside the language model",
-            )
-        return TargetFacts(package, model, structure, decoder.read_embedding(beside))
-    except StructureError as error:
+        return TargetFacts(package, model, structure, target_embedding(package))
+    except PreconditionError as error:
         return TargetFacts(package, model, structure, None, None, error)
 
 
@@ -174,13 +172,15 @@ def _of_checkpoint(package: Package) -> DraftFacts:
         source_ids=(spec.source_layer_ids, spec.layer_id_convention),
         mask_token_id=spec.mask_token_id,
         block_size=spec.block_size,
+        offset=spec.candidate_position_offset,
         vocab_size=spec.vocabulary.size,
         draft_vocab_size=spec.vocabulary.draft_size,
         offsets=None if ids is None else ids - range(len(ids)),
         states_width=len(spec.layer_ids) * spec.backbone.target_hidden_size,
         width=spec.backbone.hidden_size,
-        own_embedding=spec.own_embedding,
-        own_lm_head=spec.own_lm_head,
+        own_embedding=spec.own_embedding and not spec.frozen_copies,
+        own_lm_head=spec.own_lm_head and not spec.frozen_copies,
+        frozen_copies=spec.frozen_copies,
         layer_count=spec.num_target_layers,
     )
 
@@ -242,6 +242,7 @@ def _of_ir(package: Package, model: ov.Model, exported: drafts.DraftIr) -> Draft
         layer_ids=None if Key.TARGET_LAYER_IDS in missing else exported.target_layer_ids,
         mask_token_id=None if Key.MASK_TOKEN_ID in missing else exported.mask_token_id,
         block_size=exported.block_size,
+        offset=_offset(model),
         vocab_size=exported.vocab_size,
         draft_vocab_size=exported.draft_vocab_size,
         offsets=_mapping(model),
@@ -257,6 +258,16 @@ def _family(model: ov.Model, exported: drafts.DraftIr) -> str:
     if exported.family == "eagle3":
         return "eagle3"
     return "dflash2" if ir.get_text(model, Key.VERSION) == "2" else "dflash"
+
+
+def _offset(model: ov.Model) -> int:
+    text = ir.get_text(model, Key.CANDIDATE_POSITION_OFFSET)
+    return 0 if text == "0" else 1  # malformed ones have a check of their own
+
+
+def is_attached(draft: DraftFacts, table: str) -> bool:
+    """Whether a table in a draft IR (``embedding``, ``lm_head``) is the target's, put there by a graft."""
+    return draft.exported is not None and table in (draft.exported.applied or {})
 
 
 def _own_embedding(model: ov.Model, graph: ir.Graph) -> decoder.Embedding | None:

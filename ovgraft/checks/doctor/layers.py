@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import openvino as ov
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.doctor.facts import PairFacts
+from ovgraft.checks.doctor.configs import configured_layers, contradicted_layers
+from ovgraft.checks.doctor.facts import DraftFacts, PairFacts
 from ovgraft.checks.doctor.result import Answer, failed, from_error, not_applicable, passed, warned
+from ovgraft.checks.exposed import Convention, Exposed, read_exposed, recorded_convention, same_output
 from ovgraft.decoder.annotation import parse_annotation
 from ovgraft.drafts.contract import WEIGHT_DIGEST_KEY, Key, Port
 from ovgraft.errors import PreconditionError, Reason
+from ovgraft.noderef import NodeRef
 
 _NEVER_GUESS = "take the ids from the config the draft was trained with: they cannot be told from its weights"
 
@@ -32,7 +37,8 @@ def layer_ids(pair: PairFacts) -> Answer:
     convention = ""
     if draft.source_ids is not None:
         numbers["source_ids"] = list(draft.source_ids[0])
-        convention = f"; its file counts by {draft.source_ids[1]}: {', '.join(map(str, draft.source_ids[0]))}"
+        source, meaning = draft.source_ids
+        convention = f"; its file counts by {meaning}{f': {_listed(source)}' if source != ids else ''}"
     listed = ", ".join(map(str, ids))
     low = -1 if draft.checkpoint is not None else 0  # -1: the embedding's output, DeepSpec DSpark only
     outside = [layer for layer in ids if not low <= layer < count]
@@ -49,13 +55,27 @@ def layer_ids(pair: PairFacts) -> Answer:
         text = f"layers {listed} of {count}; -1 is the embedding's output, as DeepSpec counts{convention}"
         return warned(text, "expose-hidden-states gives outputs of layers only: join that state yourself", **numbers)
     if draft.layer_ids is None:
-        text = f"layers {listed}: the default for Eagle-3, the draft names none"
-        return warned(text, "check them against the draft's training config", **numbers)
+        return _defaulted(draft, listed, numbers)
+    if (other := contradicted_layers(draft)) is not None:
+        text = f"the metadata says layers {listed}, {other.text}"
+        return warned(text, "export the draft again; --run measures which of the two it is", **numbers)
     if count - 1 in ids:
         text = f"layers {listed} of {count}; the last one is ambiguous{convention}"
         advice = "trainers differ in whether it is before or after the final norm; ovgraft takes what enters lm_head"
         return warned(text, advice, **numbers)
     return passed(f"layers {listed} of {count}{convention}", **numbers)
+
+
+def _defaulted(draft: DraftFacts, listed: str, numbers: dict[str, object]) -> Answer:
+    """Eagle-3 without a list: runtimes take EAGLE's own choice, whatever the draft was trained with."""
+    text = f"layers {listed}: the default for Eagle-3, the draft names none"
+    configured = configured_layers(draft.package)
+    if configured is None:
+        return warned(text, "check them against the draft's training config", **numbers)
+    key, ids = configured
+    text = f"{text}, and config.json says {key} {_listed(ids)}, counted as outputs of layers"
+    advice = f"write them: set-rt-info{{model=draft key=hidden_layers_list value={_listed(ids).replace(' ', '')}}}"
+    return warned(text, advice, **numbers, configured=list(ids))
 
 
 def _outside(outside: list[int], count: int) -> str:
@@ -110,10 +130,10 @@ def locators(pair: PairFacts) -> Answer:
     ids = [layer for layer in pair.layers() or () if layer >= 0]
     right = _producers(structure, ids)
     if not model.has_rt_info(list(Key.HIDDEN_STATES_DECODER_LAYERS)):
-        text = "the target has no hidden_states_decoder_layers: an older exporter left it out"
+        text = "the target has no hidden_states_decoder_layers: older exporters and GGUF readers leave it out"
         advice = (
-            "run annotate-hidden-states; without it OpenVINO GenAI searches by pattern and takes the post-attention "
-            "residual on gated layers"
+            "run annotate-hidden-states, which finds these; without it OpenVINO GenAI searches by pattern and finds "
+            "none, or the post-attention residual on gated layers"
         )
         return warned(text, advice, *right, layers=ids)
     try:
@@ -124,12 +144,11 @@ def locators(pair: PairFacts) -> Answer:
 
 
 def _producers(structure: decoder.Decoder, ids: list[int]) -> tuple[Reason, ...]:
-    graph = structure.graph
     found = []
     for layer in ids:
         output = structure.hidden_state(layer)
         place = str(decoder.describe_output(structure, output))
-        found.append(Reason("producer", f"layer {layer}: {place}", (graph.ref(graph.index(output.get_node())),)))
+        found.append(Reason("producer", f"layer {layer}: {place}", (_ref(structure, output),)))
     return tuple(found)
 
 
@@ -181,11 +200,11 @@ def exposed_states(pair: PairFacts) -> Answer:
     models = [target.model] if exported is None else [target.model, exported.model]
     try:
         records = [drafts.read_record(model, Key.MOVED_FC) for model in models]
-        exposed = drafts.read_record(target.model, Key.EXPOSED, target.package.path)
+        record = drafts.read_record(target.model, Key.EXPOSED, target.package.path)
     except PreconditionError as error:
         return from_error(error)
     if result is None:
-        if exposed is not None or records[0] is not None:
+        if record is not None or records[0] is not None:
             return failed("the target's record speaks of exposed states and there is no output", _AGAIN)
         if len(records) > 1 and records[1] is not None:
             return failed("the draft's FC has moved, and not into this target", _AGAIN)
@@ -193,46 +212,64 @@ def exposed_states(pair: PairFacts) -> Answer:
     moved = records[0]
     if len(set(map(str, records))) > 1 or (moved is not None and pair.draft.checkpoint is not None):
         return failed("target and draft are not two halves of one graft: they record different FCs", _AGAIN)
-    joined, weight = _joined(structure.graph, result)
-    if moved is not None and (weight is None or ir.get_user_data(weight, WEIGHT_DIGEST_KEY) != moved.get("digest")):
+    exposed = read_exposed(result)
+    digest = None if exposed.weight is None else ir.get_user_data(exposed.weight, WEIGHT_DIGEST_KEY)
+    if moved is not None and (exposed.weight is None or digest != moved.get("digest")):
         return failed("the FC in the target is not the one on record", _AGAIN)
-    places = [decoder.describe_output(structure, output) for output in joined]
-    ids = [layer for layer in pair.layers() or () if layer >= 0]
+    places = ", ".join(str(decoder.describe_output(structure, output)) for output in exposed.states)
     evidence = tuple(
-        Reason("exposed", str(place), (structure.graph.ref(structure.graph.index(output.get_node())),))
-        for place, output in zip(places, joined, strict=True)
+        Reason("exposed", str(decoder.describe_output(structure, output)), (_ref(structure, output),))
+        for output in exposed.states
     )
-    wanted = [structure.hidden_state(layer) for layer in ids]
-    if len(joined) != len(wanted) or not all(map(_same, joined, wanted)):
-        text = (
-            f"last_hidden_state joins {', '.join(map(str, places))}; the draft reads layers {', '.join(map(str, ids))}"
-        )
-        return failed(text, "start from the target as exported: another draft's states are exposed", *evidence)
+    numbers = {"recorded": record}
+    if record is not None and not _joins(exposed, _recorded_states(structure, record)):
+        text = f"last_hidden_state joins {places}; its record says layers {_listed(record.get('layers'))}"
+        return failed(text, _AGAIN, *evidence, **numbers)
+    ids, convention = pair.layers() or (), recorded_convention(target.model)
+    if not any(_joins(exposed, wanted) for wanted in _read_states(pair, ids, convention)):
+        text = f"last_hidden_state joins {places}; the draft reads layers {_listed(ids)}"
+        advice = "start from the target as exported: another draft's states are exposed"
+        return failed(text, advice, *evidence, **numbers)
+    text = f"last_hidden_state holds layers {_listed(ids)}{' by their inputs' if convention == 'input' else ''}"
+    if moved is None and exposed.weight is not None:
+        advice = "graft it here: without a digest, two drafts of one shape may share a compiled model of the cache"
+        return warned(f"{text} behind an FC that nothing records", advice, *evidence, **numbers)
     where = " through the moved FC" if moved is not None else ""
-    return passed(f"last_hidden_state holds layers {', '.join(map(str, ids))}{where}", *evidence)
+    return passed(f"{text}{where}", *evidence, **numbers)
 
 
 _AGAIN = "start again from the models as exported"
 
 
-def _joined(graph: ir.Graph, result: ov.Node) -> tuple[list[ov.Output], ov.Node | None]:
-    """The states an output is made of, and the weight of the FC between, where there is one."""
-    output = result.input_value(0)
-    weight: ov.Node | None = None
-    while True:
-        node = output.get_node()
-        kind = node.get_type_name()
-        if kind == "Concat":
-            return list(node.input_values()), weight
-        if kind not in ("MatMul", "Convert", "Add"):
-            return [output], weight
-        varying = [source for source in node.input_values() if ir.weight_root(source) is None]
-        if len(varying) != 1:
-            return [output], weight
-        if kind == "MatMul":
-            weight = next(s.get_node() for s in node.input_values() if s.get_node() is not varying[0].get_node())
-        output = varying[0]
+def _recorded_states(structure: decoder.Decoder, record: dict[str, Any]) -> list[ov.Output]:
+    """The states a record speaks of; none where it speaks of layers that are not there."""
+    layers, convention = record.get("layers"), record.get("convention", "output")
+    count = len(structure.layers)
+    if not isinstance(layers, list) or not all(isinstance(i, int) and 0 <= i < count for i in layers):
+        return []
+    return [structure.hidden_state(layer, convention) for layer in layers]
 
 
-def _same(a: ov.Output, b: ov.Output) -> bool:
-    return a.get_node() is b.get_node() and a.get_index() == b.get_index()
+def _read_states(pair: PairFacts, ids: Sequence[int], convention: Convention) -> Iterator[list[ov.Output]]:
+    """The states a draft reads, in each of the ways that mean the same."""
+    structure = pair.structure
+    count = len(structure.layers)
+    if pair.draft.family == "eagle3":  # its list leaves open how it counts
+        yield [structure.hidden_state(layer, convention) for layer in ids]
+        return
+    if all(layer >= 0 for layer in ids):
+        yield [structure.hidden_state(layer) for layer in ids]
+    if convention == "input" and all(layer + 1 < count for layer in ids):
+        yield [structure.hidden_state(layer + 1, "input") for layer in ids]
+
+
+def _joins(exposed: Exposed, wanted: Sequence[ov.Output]) -> bool:
+    return len(exposed.states) == len(wanted) and all(map(same_output, exposed.states, wanted))
+
+
+def _ref(structure: decoder.Decoder, output: ov.Output) -> NodeRef:
+    return structure.graph.ref(structure.graph.index(output.get_node()))
+
+
+def _listed(layers: object) -> str:
+    return ", ".join(map(str, layers)) if isinstance(layers, (list, tuple)) else str(layers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from ovgraft import drafts, ir
+from ovgraft.checks.doctor.configs import contradiction
 from ovgraft.checks.doctor.facts import DraftFacts, PairFacts
 from ovgraft.checks.doctor.result import Answer, failed, not_applicable, passed, warned
 from ovgraft.drafts.contract import Key, Port
@@ -72,6 +73,9 @@ def _of_ir(draft: DraftFacts) -> Answer:
     if said not in ("0", "1"):
         return failed(f"rt_info dflash/{_FIELD} is '{said}', expected 0 or 1", advice, *nodes, **numbers)
     value = int(said)
+    if (other := contradiction(draft, _FIELD, value)) is not None:
+        text = f"metadata says offset {value} ({_MEANS[value]}), {other.text}"
+        return warned(text, "--run measures which of the two it is", *nodes, **numbers)
     if ir.get_text(model, Key.INPUT_LAYOUT) == _PER_ROW:
         return passed(f"{value}: {_MEANS[value]}; all rows come out", *nodes, **numbers)
     rows = 0 if cut is None else cut[1]

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ovgraft.checks.doctor import layers, numbers, offset, runtime, tables, vocabulary
+from ovgraft import decoder
+from ovgraft.checks.doctor import head, layers, numbers, offset, runtime, tables, vocabulary, windows
 from ovgraft.checks.doctor.facts import PairFacts, read_pair, short_name
-from ovgraft.checks.doctor.result import Answer, Check, Diagnosis, from_error, passed
+from ovgraft.checks.doctor.result import Answer, Check, Diagnosis, from_error, passed, warned
+from ovgraft.checks.hosts import is_per_row_draft
+from ovgraft.checks.ports import is_paged
 from ovgraft.errors import OvgraftError
 
 if TYPE_CHECKING:
@@ -40,9 +43,16 @@ def _target(pair: PairFacts) -> Answer:
     if error is not None:
         return from_error(error, "graft onto a decoder LM as optimum-intel exports it")
     structure = pair.structure
-    head = structure.lm_head
-    text = f"{len(structure.layers)} layers, {head.width} wide, {head.vocab_size} tokens"
-    return passed(text, layers=len(structure.layers), width=head.width, vocab_size=head.vocab_size)
+    output = structure.lm_head
+    count = len(structure.layers)
+    numbers: dict[str, object] = {"layers": count, "width": output.width, "vocab_size": output.vocab_size}
+    text = f"{count} layers, {output.width} wide, {output.vocab_size} tokens"
+    configured = decoder.configured_layer_count(target.package.config)
+    if configured not in (None, count):
+        text = f"{text}; its config.json speaks of {configured} layers"
+        advice = "look at inspect --layers: layer ids count the layers that are in the graph"
+        return warned(text, advice, **numbers, configured_layers=configured)
+    return passed(f"{text}{', paged' if is_paged(target.model) else ''}", **numbers)
 
 
 def _draft(pair: PairFacts) -> Answer:
@@ -50,7 +60,9 @@ def _draft(pair: PairFacts) -> Answer:
     if draft.error is not None:
         return from_error(draft.error, "export the draft again, or repair what is named")
     if draft.checkpoint is None:
-        return passed(f"{draft.family} draft IR", family=draft.family)
+        model = draft.package.model
+        form = "paged" if is_paged(model) else "per-row" if is_per_row_draft(model) else "SDPA"
+        return passed(f"{draft.family} draft IR, {form} form", family=draft.family, form=form.lower())
     spec = draft.checkpoint.spec
     others = [reason for reason in spec.warnings if reason.code not in _ASKED_LATER]
     text = f"{draft.family} draft, {spec.format} checkpoint"
@@ -69,13 +81,14 @@ CHECKS: tuple[Question, ...] = (
     Question("mask-token", "is the mask token one of them?", vocabulary.mask_token, ("target", "draft", "vocabulary")),
     Question("layer-ids", "does the target have the layers the draft reads?", layers.layer_ids),
     Question("fc-width", "is the FC made for that many states?", layers.fc_width, ("target", "draft", "layer-ids")),
-    Question("embedding", "is the embedding as wide as the draft?", tables.embedding),
+    Question("embedding", "is the embedding the one the draft was trained with?", tables.embedding),
     Question("embedding-scale", "are embedding rows scaled alike?", tables.embedding_scale),
     Question("lm-head", "does the output layer take the draft's rows?", tables.lm_head),
     Question("lm-head-format", "how is the output layer stored?", tables.stored_format),
     Question("d2t", "do draft tokens lead to target tokens?", vocabulary.token_map, ("target", "draft", "vocabulary")),
-    Question("markov-head", "do head and draft agree?", tables.markov_head),
+    Question("markov-head", "do head and draft agree?", head.markov_head),
     Question("candidate-offset", "which row is the first candidate?", offset.offset, ("draft",)),
+    Question("attention", "does each layer see what it was trained to see?", windows.attention, ("draft",)),
     Question("locators", "do the recorded layers end at layer boundaries?", layers.locators, ("target", "layer-ids")),
     Question("exposed-states", "does the target expose what is read?", layers.exposed_states, ("target", "layer-ids")),
     Question("metadata", "is anything missing that runtimes look for?", runtime.metadata, ("draft",)),
@@ -103,7 +116,7 @@ def diagnose(graft: Graft, *, run: numbers.RunOptions | None = None, status: Sta
         status(question.id)
         found[question.id] = Check(question.id, question.text, _answer(question, pair, found))
     if run is not None:
-        for check in numbers.run_checks(pair, run, _failed(found), status):
+        for check in numbers.run_checks(pair, run, tuple(found.values()), status):
             found[check.id] = check
     target, draft = (short_name(package.path) for package in (graft.target, graft.package("draft")))
     return Diagnosis(target, draft, tuple(found.values()), run is not None)
@@ -117,7 +130,3 @@ def _answer(question: Question, pair: PairFacts, found: dict[str, Check]) -> Ans
         return question.ask(pair)
     except OvgraftError as error:
         return from_error(error)
-
-
-def _failed(found: dict[str, Check]) -> list[str]:
-    return [name for name, check in found.items() if check.answer.status in ("fail", "not-checked")]

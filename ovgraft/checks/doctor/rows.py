@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+import openvino as ov
 
 from ovgraft import passes
 from ovgraft.checks.doctor.facts import PairFacts
 from ovgraft.checks.doctor.result import Answer, failed, not_applicable, passed
 from ovgraft.checks.feeds import Call, FeedMaker
 from ovgraft.checks.grafts import graft_of
-from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.checks.hosts import PagedHost
 from ovgraft.checks.ports import by_name
-from ovgraft.checks.run import PARITY, Runner
+from ovgraft.checks.run import Runner
 from ovgraft.checks.speculate import rows_cut
 from ovgraft.drafts import read_draft
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import PassError
 from ovgraft.graft import Graft
 from ovgraft.passbase import Context
-
-Array = NDArray[Any]
 
 ROUNDS = ((20, 5), (3, 5), (1, 5))
 """Context and block rows of each call: the states carry over, the block rows must not."""
@@ -50,16 +46,16 @@ def per_row(graft: Graft, pair: PairFacts, device: str) -> Answer:
     sdpa, cut = Runner(draft.model, "the draft", device=device), rows_cut(draft)
     feeds = FeedMaker([draft.model])
     names = [name for name in by_name(draft.model.outputs) if name != Port.D2T]
-    runner = PagedRunner(paged, PARITY, device=device)
+    host = PagedHost(paged, "the draft's per-row form", device=device)
     past, largest, distance = 0, 0.0, 0.0
     for context, block in ROUNDS:
         call = Call("block", past, block, context)
         made = feeds.feeds(call)
         expected = sdpa.run(made)
         past += context
-        (found,) = runner.step([_rows(made, context, block)])
+        found = host.run(made)
         for name in names:
-            wanted, got = expected[name][0].astype(np.float64), found[name][context + cut :].astype(np.float64)
+            wanted, got = expected[name][0].astype(np.float64), found[name][0, cut:].astype(np.float64)
             if wanted.shape != got.shape:
                 return failed(f"{name} is {list(wanted.shape)} in one form and {list(got.shape)} in the other", _ADVICE)
             largest = max(largest, float(np.abs(wanted).max()))
@@ -74,7 +70,7 @@ def per_row(graft: Graft, pair: PairFacts, device: str) -> Answer:
 _ADVICE = "use the SDPA form, and report the draft: a mask or a window is not understood"
 
 
-def _paged(graft: Graft, pair: PairFacts) -> Any:
+def _paged(graft: Graft, pair: PairFacts) -> ov.Model:
     """The paged per-row form of the draft."""
     if pair.draft.checkpoint is not None:
         other = graft_of(pair.graft.snapshot(), pair.graft)
@@ -85,17 +81,3 @@ def _paged(graft: Graft, pair: PairFacts) -> Any:
     other.package("draft").model.validate_nodes_and_infer_types()
     passes.PagedAttention(model="draft").apply(other, Context())
     return other.package("draft").model
-
-
-def _rows(feeds: dict[str, Array], context: int, block: int) -> Rows:
-    """The feeds of an SDPA call on one row axis; each kind of row gets zeros where the other has values."""
-    states = feeds[Port.HIDDEN_STATES][0]
-    inputs: dict[str, Array] = {
-        Port.HIDDEN_STATES: np.concatenate([states, np.zeros((block, states.shape[1]), np.float32)]),
-        Port.TOKEN_TYPE_IDS: np.r_[np.zeros(context, np.int64), np.ones(block, np.int64)],
-    }
-    for name in (Port.INPUT_IDS, Port.INPUTS_EMBEDS):
-        if name in feeds:
-            values = feeds[name][0]
-            inputs[name] = np.concatenate([np.zeros((context, *values.shape[1:]), values.dtype), values])
-    return Rows("block", inputs, keep=context)

@@ -8,40 +8,76 @@ from collections.abc import Iterator
 import openvino as ov
 
 from ovgraft import ir
+from ovgraft.checks.doctor.configs import contradiction
 from ovgraft.checks.doctor.facts import DraftFacts, PairFacts
 from ovgraft.checks.doctor.result import Answer, not_applicable, passed, warned
-from ovgraft.drafts.contract import Key, Port
+from ovgraft.checks.hosts import is_per_row_draft
+from ovgraft.drafts.contract import Key
 from ovgraft.errors import Reason
 
 _OPTIONS = "runtime_options"
 
 
 def metadata(pair: PairFacts) -> Answer:
-    """What an exporter of today writes and an older one left out."""
+    """What an exporter of today writes and an older one left out, and what OpenVINO GenAI would take otherwise."""
     draft = pair.draft
     if draft.checkpoint is not None:
         return not_applicable("build-draft writes all of it")
-    missing = list(_left_out(draft))
-    if not missing:
+    missing, misread = list(_left_out(draft)), list(_misread(draft))
+    if not missing and not misread:
         return passed("everything a runtime asks for is there")
-    listed = "; ".join(reason.message for reason in missing)
-    return warned(f"left out by the exporter: {listed}", "set-rt-info writes what you know", *missing)
+    said = []
+    if missing:
+        said.append(f"left out by the exporter: {'; '.join(reason.message for reason in missing)}")
+    said += [f"{_GENAI} {reason.message}" for reason in misread]
+    advice = ["set-rt-info writes what you know"] if missing else []
+    advice += [_OTHER_HOSTS] if misread else []
+    return warned("; ".join(said), "; ".join(advice), *missing, *misread)
+
+
+_GENAI = "OpenVINO GenAI 2026.4.1"
+_OTHER_HOSTS = "run the pair on a host that reads the metadata; attach-embedding puts a scale into the graph"
 
 
 def _left_out(draft: DraftFacts) -> Iterator[Reason]:
     model = draft.package.model
-    names = {name for port in model.inputs for name in port.names}
-    per_row = ir.get_text(model, Key.INPUT_LAYOUT) is not None or Port.TOKEN_TYPE_IDS in names
     if draft.family == "eagle3":
         if ir.get_text(model, Key.EAGLE3_MODE) is None:
             yield Reason("no-mode", "eagle3_mode: runtimes take it for a plain model")
         return
-    if ir.get_text(model, Key.DFLASH_MODE) is None and not per_row and ir.get_text(model, Key.VERSION) is None:
-        yield Reason("no-mode", "dflash_mode: OpenVINO GenAI takes it for a plain model")
+    if ir.get_text(model, Key.DFLASH_MODE) is None and not (_is_per_row(model) or ir.get_text(model, Key.VERSION)):
+        yield Reason("no-mode", f"dflash_mode: {_GENAI} takes it for a plain model")
     if draft.block_size is None:
         yield Reason("no-block-size", "block_size: other lengths than the trained one are accepted less")
+    elif (other := contradiction(draft, "block_size", draft.block_size)) is not None:
+        yield Reason("block-size", f"block_size is {draft.block_size} and {other.text}")
     if draft.vocab_size is None:
         yield Reason("no-vocab-size", "vocab_size: nothing holds the tokenizers against each other")
+    scale = ir.get_text(model, Key.ACTIVATIONS_SCALE_FACTOR)
+    if draft.family == "dflash2" and (_number(scale) or 0.0) < _DFLASH2_SCALE:
+        said = "is missing" if scale is None else f"is {scale}"
+        text = f"ACTIVATIONS_SCALE_FACTOR {said}: DFlash-2 drafts overflow in f16 below {_DFLASH2_SCALE:g}"
+        yield Reason("activation-scale", text)
+
+
+_DFLASH2_SCALE = 32.0
+
+
+def _misread(draft: DraftFacts) -> Iterator[Reason]:
+    """What the released runtime reads differently from what the draft means, without a word."""
+    model, exported = draft.package.model, draft.exported
+    assert exported is not None
+    if ir.get_text(model, Key.DFLASH_MODE) is None or _is_per_row(model):
+        return  # it does not take it for a draft, or refuses its ports
+    if draft.offset == 0:
+        yield Reason("rows", "takes each row for the token at its place; this draft's mean the one behind (offset 0)")
+    if exported.input_embedding_scale != 1.0:
+        factor = f"{exported.input_embedding_scale:g}"
+        yield Reason("scale", f"embeds with the bare table, without input_embedding_scale {factor}")
+
+
+def _is_per_row(model: ov.Model) -> bool:
+    return ir.get_text(model, Key.INPUT_LAYOUT) is not None or is_per_row_draft(model)
 
 
 def options(pair: PairFacts) -> Answer:
@@ -52,7 +88,7 @@ def options(pair: PairFacts) -> Answer:
     evidence = []
     for key in sorted(sides[0].keys() | sides[1].keys()):
         values = [side.get(key) for side in sides]
-        if values[0] != values[1]:
+        if values[0] != values[1] and (_number(values[0]) is None or _number(values[0]) != _number(values[1])):
             target, draft = ("not set" if value is None else value for value in values)
             evidence.append(Reason("option", f"{key}: target {target}, draft {draft}"))
     numbers = {"target": sides[0], "draft": sides[1]}
@@ -65,6 +101,14 @@ def options(pair: PairFacts) -> Answer:
 
 def _runtime_options(model: ov.Model) -> dict[str, str]:
     return {"/".join(path[1:]): text for path, text in ir.flatten(model).items() if path[0] == _OPTIONS}
+
+
+def _number(text: str | None) -> float | None:
+    """The number a text stands for: exporters write 8.0, converters 8."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
 
 
 def states(pair: PairFacts) -> Answer:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.checks.doctor.facts import PairFacts, own_embedding
+from ovgraft.checks.doctor.copies import OTHER_TABLE, embedding_distance, lm_head_distance
+from ovgraft.checks.doctor.facts import PairFacts, is_attached, own_embedding
 from ovgraft.checks.doctor.result import Answer, failed, not_applicable, passed, warned
 from ovgraft.checks.ports import static_last
-from ovgraft.drafts.contract import FileName, Key, Port
+from ovgraft.drafts.contract import Port
 from ovgraft.drafts.tensors import LM_HEAD
 from ovgraft.errors import Reason, StructureError
 
@@ -15,14 +16,27 @@ _SCALE_TOLERANCE = 0.01  # exporters store sqrt(H) rounded to the model's type
 
 
 def embedding(pair: PairFacts) -> Answer:
-    """Rows as wide as the draft computes with."""
-    source, width = pair.embedding, pair.draft.width
-    numbers = {"target_width": source.width, "draft_width": width}
-    if pair.draft.own_embedding:
-        own = own_embedding(pair.draft)
-        if own is None or width is None or own.width == width:
-            return passed(f"the draft has its own, {width} wide", **numbers)
-        return failed(f"the draft's own embedding is {own.width} wide, its rows {width}", "export it again", **numbers)
+    """Rows as wide as the draft computes with, and the target's where they should be."""
+    source, draft = pair.embedding, pair.draft
+    width = draft.width
+    numbers: dict[str, object] = {"target_width": source.width, "draft_width": width}
+    distance = embedding_distance(pair)
+    if distance is not None:
+        numbers["distance"] = distance
+    if draft.frozen_copies and distance is not None and distance > OTHER_TABLE:
+        return failed(f"the draft's copy of the embedding {_is_other(distance)}", _OTHER_TARGET, **numbers)
+    if draft.own_embedding:
+        own = own_embedding(draft)
+        if own is not None and width is not None and own.width != width:
+            text = f"the draft's own embedding is {own.width} wide, its rows {width}"
+            return failed(text, "export it again", **numbers)
+        if is_attached(draft, "embedding"):
+            return passed(f"the target's, attached, {width} wide", **numbers)
+        if draft.family == "eagle3" and distance is not None and distance > OTHER_TABLE:
+            text = f"the draft's own embedding {_is_other(distance)}"
+            advice = "OpenVINO GenAI puts the target's in its place; for other hosts run attach-embedding"
+            return warned(text, advice, **numbers)
+        return passed(f"the draft has its own, {width} wide", **numbers)
     if width is None:
         return failed("nothing tells how wide the draft's inputs_embeds is", "export the draft again", **numbers)
     if width != source.width:
@@ -31,13 +45,26 @@ def embedding(pair: PairFacts) -> Answer:
     return passed(f"{source.width} wide", **numbers)
 
 
+_OTHER_TARGET = (
+    "take the draft of this target: it was trained for another one, or for this one before its tables changed; "
+    "build-draft{keep-copies=true} keeps the draft's own"
+)
+
+
+def _is_other(distance: float) -> str:
+    return f"is not the target's: rows are {distance:.2f} of their length away"
+
+
 def embedding_scale(pair: PairFacts) -> Answer:
     """The factor on embedding rows: a draft takes bare rows, whatever the target multiplies them by."""
     draft, target_scale = pair.draft, pair.embedding.scale
-    if draft.own_embedding and draft.checkpoint is None:
-        return not_applicable("the draft embeds by itself")
+    applied = (draft.exported.applied or {}).get("embedding") if draft.exported is not None else None
     scale = 1.0
-    if draft.checkpoint is not None:
+    if applied is not None:
+        scale = float(applied.get("input_embedding_scale", 1.0))
+    elif draft.own_embedding:
+        return not_applicable("the draft embeds by itself")
+    elif draft.checkpoint is not None:
         scale = draft.checkpoint.spec.input_embedding_scale
     elif draft.exported is not None:
         scale = draft.exported.input_embedding_scale
@@ -52,6 +79,10 @@ def embedding_scale(pair: PairFacts) -> Answer:
 def lm_head(pair: PairFacts) -> Answer:
     """The output layer takes rows as wide as the draft gives."""
     head, draft = pair.structure.lm_head, pair.draft
+    if draft.frozen_copies and (distance := lm_head_distance(pair)) is not None and distance > OTHER_TABLE:
+        return failed(f"the draft's copy of the output layer {_is_other(distance)}", _OTHER_TARGET, distance=distance)
+    if is_attached(draft, "lm_head"):
+        return passed("the target's, attached", draft_vocab_size=draft.draft_vocab_size)
     if draft.own_lm_head:
         return passed("the draft has its own", draft_vocab_size=draft.draft_vocab_size)
     width = draft.width
@@ -82,15 +113,13 @@ def stored_format(pair: PairFacts) -> Answer:
             own = decoder.read_lm_head(draft.package.model, draft.graph)
         except StructureError:
             return not_applicable("the draft's output layer is not read")
-        graph, weight, whose = draft.graph, ir.weight_root(own.weight), "the draft's own"
+        whose = "the target's, attached," if is_attached(draft, "lm_head") else "the draft's own"
+        graph, weight = draft.graph, ir.weight_root(own.weight)
         found.append(graph.ref(graph.index(own.matmul)))
     else:
         head = pair.structure.lm_head
-        graph, weight, whose = (
-            pair.structure.graph,
-            ir.weight_root(head.weight),
-            "the target's, which the draft shares,",
-        )
+        graph, weight = pair.structure.graph, ir.weight_root(head.weight)
+        whose = "the target's, which the draft shares,"
         found.append(graph.ref(graph.index(head.matmul)))
     kind = "unknown" if weight is None else weight.format
     node = Reason("lm-head", kind, tuple(found))
@@ -99,35 +128,3 @@ def stored_format(pair: PairFacts) -> Answer:
         text = f"output layer: {whose} is {kind}; acceptance is lower than with 8 bits"
         return warned(text, advice, node, lm_head=kind)
     return passed(f"output layer: {whose} is {kind}", node, lm_head=kind)
-
-
-def markov_head(pair: PairFacts) -> Answer:
-    """Rank, type and file of the head agree, its ports keep the contract, its tables are not compressed."""
-    from ovgraft.drafts import markov
-    from ovgraft.drafts.spec import HeadType
-
-    draft = pair.draft
-    if draft.checkpoint is not None:
-        head = draft.checkpoint.spec.head
-        if head.type is HeadType.NONE:
-            return not_applicable("the draft has no Markov head")
-        return passed(f"{head.type} head of rank {head.rank}", type=str(head.type), rank=head.rank)
-    package = draft.package
-    reasons = markov.package_reasons(package, pair.structure.lm_head.vocab_size)
-    if reasons:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        advice = "build it again from the draft's checkpoint: pack-markov-head"
-        return failed(f"{reasons[0].message}{more}", advice, *reasons)
-    model = package.get(FileName.MARKOV_HEAD)
-    if model is None:
-        config = package.config
-        nested = config.get("dflash_config")
-        places = [config, nested if isinstance(nested, dict) else {}]
-        rank = next((place["markov_rank"] for place in places if place.get("markov_rank")), 0)
-        if rank and ir.get_text(package.model, Key.MARKOV_RANK) is None:
-            text = f"config.json speaks of a Markov head of rank {rank}; the IR does not and there is no head file"
-            return warned(text, "run pack-markov-head on the checkpoint; without it tokens are the plain argmax")
-        return not_applicable("the draft has no Markov head")
-    facts = markov.read_facts(model)
-    text = f"{facts.type} head of rank {facts.rank} over {facts.vocab_size} tokens"
-    return passed(text, type=str(facts.type), rank=facts.rank, top_k=facts.top_k)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from ovgraft import drafts
+from ovgraft.checks.doctor.configs import contradiction, other_tokens
 from ovgraft.checks.doctor.facts import PairFacts, TargetFacts, own_embedding
-from ovgraft.checks.doctor.result import Answer, failed, not_applicable, passed, warned
+from ovgraft.checks.doctor.result import Answer, failed, from_error, not_applicable, passed, warned
 from ovgraft.drafts.constant_rows import UnreadableWeightError, weight_rows
 from ovgraft.drafts.contract import Port
 from ovgraft.drafts.tensors import EMBEDDING
-from ovgraft.errors import Reason
+from ovgraft.errors import CheckpointError, Reason
 from ovgraft.ir.weights import weight_root
 
 _SAMPLED_ROWS = 64
@@ -37,6 +38,9 @@ def vocabulary(pair: PairFacts) -> Answer:
         advice = "compare the tokenizers: write vocab_size into the draft's config.json once you know"
         text = f"the target has {head} tokens; the draft does not say how many it was made for"
         return passed(text, **numbers) if draft.own_lm_head else warned(text, advice, **numbers)
+    if (other := other_tokens(draft.package, target.package)) is not None:
+        text = f"the two tokenizers give {other[0]} tokens other ids: {other[1]}"
+        return failed(text, "take the draft that was trained for this tokenizer", **numbers, other_ids=other[0])
     return passed(f"{draft.vocab_size} tokens on both sides", **numbers)
 
 
@@ -65,8 +69,14 @@ def mask_token(pair: PairFacts) -> Answer:
     if not 0 <= mask < vocab_size:
         text = f"mask token {mask} has no row in the target's embedding of {vocab_size} rows"
         return failed(text, "take the mask token of the config the draft was trained with", **numbers)
-    if draft.checkpoint is not None and draft.checkpoint.spec.own_mask_embedding:
-        return passed(f"token {mask}, with an embedding of its own beside the checkpoint", **numbers)
+    if (other := contradiction(draft, "mask_token_id", mask)) is not None:
+        text = f"the metadata says mask token {mask}, {other.text}"
+        return warned(text, "export the draft again; --run measures which of the two it is", **numbers)
+    try:
+        if _has_own_mask_row(pair):
+            return passed(f"token {mask}, with an embedding of its own", **numbers)
+    except CheckpointError as error:
+        return from_error(error)
     try:
         norm, typical = _row_norms(pair, mask)
     except UnreadableWeightError as error:
@@ -77,6 +87,30 @@ def mask_token(pair: PairFacts) -> Answer:
         advice = "it was never trained there: look for a mask_embedding file beside the draft's checkpoint"
         return warned(text, advice, **numbers)
     return passed(f"token {mask}, norm {norm:.3g} (others {typical:.3g})", **numbers)
+
+
+def _has_own_mask_row(pair: PairFacts) -> bool:
+    """Whether a vector of the draft's stands for the mask token: in a side file, or in the graph already.
+
+    Raises:
+        CheckpointError: The side file does not fit, or holds a pickle.
+    """
+    draft = pair.draft
+    if draft.checkpoint is not None:
+        return draft.checkpoint.spec.own_mask_embedding
+    own = own_embedding(draft)
+    if own is None:
+        return drafts.read_mask_embedding(draft.package.folder, pair.embedding.width) is not None
+    assert draft.graph is not None
+    graph = draft.graph
+    waiting = [graph.index(own.gather)]
+    while waiting:
+        for _, reader, _ in graph.consumers[waiting.pop()]:
+            if graph.types[reader] == "Select":
+                return True
+            if graph.types[reader] == "Convert":
+                waiting.append(reader)
+    return False
 
 
 def _row_norms(pair: PairFacts, mask: int) -> tuple[float, float]:

@@ -1,0 +1,126 @@
+"""What the config.json and tokenizer beside a model say, against its metadata: one of two is what people trained by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ovgraft.checks.doctor.facts import DraftFacts
+from ovgraft.graft import Package
+
+_OUTPUTS = ("target_layer_ids",)
+_INPUTS = ("aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A value that metadata and config.json give differently.
+
+    Attributes:
+        key: Of config.json.
+        metadata: What runtimes read.
+        config: What config.json says, in the same terms.
+    """
+
+    key: str
+    metadata: object
+    config: object
+
+    @property
+    def text(self) -> str:
+        """One clause."""
+        return f"config.json says {self.key} {_shown(self.config)}"
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """A JSON object; {} where there is none that can be read."""
+    try:
+        data = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def draft_config(package: Package, name: str) -> tuple[str, Any]:
+    """A value of config.json and the key it stands under: in ``dflash_config``, else at the top; None without."""
+    for section in ("dflash_config", "eagle_config"):
+        nested = package.config.get(section)
+        if isinstance(nested, Mapping) and nested.get(name) is not None:
+            return f"{section}.{name}", nested[name]
+    return name, package.config.get(name)
+
+
+def configured_layers(package: Package) -> tuple[str, tuple[int, ...]] | None:
+    """The layers config.json names, as outputs of layers; None when it names none.
+
+    speculators counts by what enters a layer, all others by what leaves it.
+    """
+    for names, shift in ((_OUTPUTS, 0), (_INPUTS, 1)):
+        for name in names:
+            key, value = draft_config(package, name)
+            if isinstance(value, list) and value and all(type(layer) is int for layer in value):
+                return key, tuple(layer - shift for layer in value)
+    return None
+
+
+def contradicted_layers(draft: DraftFacts) -> Contradiction | None:
+    """Layer ids of an IR and of the config beside it; an Eagle-3 list leaves open how it counts."""
+    if draft.checkpoint is not None or draft.layer_ids is None:
+        return None
+    found = configured_layers(draft.package)
+    if found is None:
+        return None
+    key, layers = found
+    same = {layers, tuple(layer + 1 for layer in layers)} if draft.family == "eagle3" else {layers}
+    return None if draft.layer_ids in same else Contradiction(key, draft.layer_ids, layers)
+
+
+def contradiction(draft: DraftFacts, name: str, metadata: object) -> Contradiction | None:
+    """A whole number that config.json gives otherwise; silence of either is none."""
+    if draft.checkpoint is not None or metadata is None:
+        return None
+    key, value = draft_config(draft.package, name)
+    if type(value) is not int or str(value) == str(metadata):
+        return None
+    return Contradiction(key, metadata, value)
+
+
+def other_tokens(draft: Package, target: Package) -> tuple[int, str] | None:
+    """Tokens that the tokenizers beside two models give different ids.
+
+    Returns:
+        How many, and the first as text; None when one side has no readable tokenizer, or they agree. A token of one
+        side only is no disagreement: drafts add a mask token of their own.
+    """
+    sides = [_tokens(package.folder / "tokenizer.json") for package in (draft, target)]
+    if not all(sides):
+        return None
+    differing = [(token, number) for token, number in sides[0].items() if sides[1].get(token, number) != number]
+    if not differing:
+        return None
+    token, number = min(differing, key=lambda entry: entry[1])
+    return len(differing), f"{token!r} is {number} for the draft and {sides[1][token]} for the target"
+
+
+def _tokens(file: Path) -> dict[str, int]:
+    """Token -> id of a tokenizer.json."""
+    data = json_object(file)
+    model = data.get("model")
+    stored = model.get("vocab") if isinstance(model, Mapping) else None
+    tokens: dict[str, int] = {}
+    if isinstance(stored, Mapping):
+        tokens = {token: number for token, number in stored.items() if type(number) is int}
+    elif isinstance(stored, list):  # unigram: [token, score] in the order of ids
+        tokens = {entry[0]: at for at, entry in enumerate(stored) if isinstance(entry, list) and entry}
+    added = data.get("added_tokens")
+    for entry in added if isinstance(added, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
+            tokens[entry["content"]] = entry["id"]
+    return tokens
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
