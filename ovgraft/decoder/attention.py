@@ -74,7 +74,8 @@ class State:
 
 def read_attention(stack: LayerStack) -> tuple[Attention, ...]:
     """The attention ops of all layers, in order; attention written out is not listed."""
-    graph, reads, owners = stack.graph, _reads(stack), _owners(stack)
+    graph, reads = stack.graph, _reads(stack)
+    owners = _owners(stack, _readers(stack, reads))
     shapes = {v.info.variable_id: v.info.data_shape for v in stack.model.get_variables()}
     found: list[Attention] = []
     for layer in stack.layers:
@@ -99,12 +100,8 @@ def read_attention(stack: LayerStack) -> tuple[Attention, ...]:
 
 def read_states(stack: LayerStack) -> tuple[State, ...]:
     """The variables of a stateful model, by owning layer, then by id."""
-    reads, owners = _reads(stack), _owners(stack)
-    readers: dict[str, list[int]] = {}
-    for layer in stack.layers:
-        nodes = (stack.graph.index(node) for node in layer.attention)
-        for state in sorted({state for node in nodes for state in reads.get(node, ())}):
-            readers.setdefault(state, []).append(layer.index)
+    readers = _readers(stack, _reads(stack))
+    owners = _owners(stack, readers)
     states = [
         State(
             info.variable_id,
@@ -124,8 +121,18 @@ def _reads(stack: LayerStack) -> StateReads:
     return state_reads(stack.graph, ways) if ways is not None else {}
 
 
-def _owners(stack: LayerStack) -> dict[str, int]:
-    return state_owners(stack.graph, [_value(stack.graph, layer.entry) for layer in stack.layers])
+def _readers(stack: LayerStack, reads: StateReads) -> dict[str, list[int]]:
+    """The layers that read each variable."""
+    readers: dict[str, list[int]] = {}
+    for layer in stack.layers:
+        nodes = (stack.graph.index(node) for node in layer.attention)
+        for state in sorted({state for node in nodes for state in reads.get(node, ())}):
+            readers.setdefault(state, []).append(layer.index)
+    return readers
+
+
+def _owners(stack: LayerStack, readers: dict[str, list[int]]) -> dict[str, int]:
+    return state_owners(stack.graph, [_value(stack.graph, layer.entry) for layer in stack.layers], readers)
 
 
 def _value(graph: Graph, output: ov.Output) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ovgraft.decoder.dataflow import Origins, Stream, Value
 from ovgraft.decoder.steps import (
@@ -89,8 +89,20 @@ def layer_of_nodes(graph: Graph, entries: Sequence[Value]) -> list[int]:
     return layers
 
 
-def state_owners(graph: Graph, entries: Sequence[Value]) -> dict[str, int]:
-    """The layer that updates each variable; variables no layer updates are left out."""
+def state_owners(graph: Graph, entries: Sequence[Value], readers: Mapping[str, Collection[int]]) -> dict[str, int]:
+    """The layer that updates each variable; variables no layer updates are left out.
+
+    Args:
+        graph: The model.
+        entries: The value that enters each layer, in order.
+        readers: The layers that read each variable. What is kept of rows that enter from the side alone, as a context
+            or the output of an encoder, depends on no layer, and belongs to the one that reads it.
+    """
     layers = layer_of_nodes(graph, entries)
-    owners = {graph.nodes[node].get_variable_id(): layers[node] for node in graph.find("Assign")}
-    return {variable: layer for variable, layer in owners.items() if layer >= 0}
+    owners: dict[str, int] = {}
+    for node in graph.find("Assign"):
+        variable = graph.nodes[node].get_variable_id()
+        found = {layers[node]} if layers[node] >= 0 else set(readers.get(variable, ()))
+        if len(found) == 1:
+            owners[variable] = found.pop()
+    return owners

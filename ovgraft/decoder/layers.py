@@ -267,7 +267,12 @@ def _between(ways: Stream, first: int, last: int) -> set[int]:
 
 
 def _layers(graph: Graph, chain: _Chain, spans: list[_Span]) -> tuple[Layer, ...]:
-    owners = state_owners(graph, [span.branches[0].start for span in spans])
+    readers: dict[str, set[int]] = {}
+    for i, span in enumerate(spans):
+        for node in span.branches[0].marks:
+            for variable in chain.reads.get(node, ()):
+                readers.setdefault(variable, set()).add(i)
+    owners = state_owners(graph, [span.branches[0].start for span in spans], readers)
     states: dict[int, list[str]] = {}
     for variable, owner in owners.items():
         states.setdefault(owner, []).append(variable)

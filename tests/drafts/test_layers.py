@@ -185,6 +185,23 @@ def test_states_may_enter_between_layers() -> None:
     ]
 
 
+def test_a_context_whose_keys_are_made_apart() -> None:
+    """Keys and values of context rows depend on no layer then; the cache is still the one's that reads it."""
+    net = Net()
+    context, x = net.input(Port.HIDDEN_STATES, [-1, -1, HIDDEN]), net.input(Port.INPUTS_EMBEDS, [-1, -1, HIDDEN])
+    for _ in range(2):
+        normed = net.norm(x)
+        own = [net.split_heads(net.linear(normed)) for _ in range(2)]
+        keys, values = (ops.concat([kept, new], 2) for kept, new in zip(net.cache(context), own, strict=True))
+        x = net.block(x, attention=net.attention(normed, cached=(keys, values)))
+    hidden = net.norm(x)
+    hidden.output(0).get_tensor().set_names({Port.LAST_HIDDEN_STATE})
+    stack, _ = read(ov.Model([ops.result(hidden)], net.sinks, net.inputs[1:], "draft"))
+    assert [state.layer for state in decoder.read_states(stack)] == [0, 0, 1, 1]
+    assert [layer.states for layer in stack.layers] == [(f"past.{i}.key", f"past.{i}.value") for i in range(2)]
+    assert [found.state_layer for found in decoder.read_attention(stack)] == [0, 1]
+
+
 def test_two_stacks_that_meet_are_refused() -> None:
     net = Net()
 
