@@ -17,6 +17,7 @@ SUITES = {
     "startup": "Starting the command line",
     "big_model": "36 layers, 4 GiB of weights",
     "passes": "Pass manager and layer search",
+    "inspection": "inspect, diff and doctor",
     "markov_head": "Markov heads",
     "paged": "PagedAttention",
     "build_draft": "Drafts from checkpoints",

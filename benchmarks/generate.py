@@ -82,13 +82,22 @@ def dflash_draft() -> ov.Model:
     )
 
 
-def deep(layers: int) -> ov.Model:
-    """A decoder of tiny weights: about 157 ops a layer."""
-    return models.tiny_decoder(layers)
+def deep(layers: int, weights: blocks.WeightFormat = "f32") -> ov.Model:
+    """A decoder of tiny weights: about 157 ops a layer, 206 in int8."""
+    return models.tiny_decoder(layers, weights=weights)
 
 
 def ten_thousand_ops() -> ov.Model:
     """The smallest tiny decoder of at least 10,000 ops."""
-    two, four = (len(deep(layers).get_ops()) for layers in (2, 4))
+    return _smallest(10_000, "f32")
+
+
+def fifteen_thousand_ops() -> ov.Model:
+    """The smallest tiny int8 decoder of at least 15,000 ops; it has 73 layers."""
+    return _smallest(15_000, "int8")
+
+
+def _smallest(count: int, weights: blocks.WeightFormat) -> ov.Model:
+    two, four = (len(deep(layers, weights).get_ops()) for layers in (2, 4))
     per_layer = (four - two) // 2
-    return deep(-((two - 2 * per_layer - 10_000) // per_layer))
+    return deep(-((two - 2 * per_layer - count) // per_layer), weights)

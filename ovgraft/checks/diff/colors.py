@@ -8,6 +8,7 @@ of a table shared by both models, so that equal means equal, and there are no ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from ovgraft.ir.subgraphs import WITH_BODY, bodies, port_map
 
 _STRUCTURE_BYTES = 256
 """Integer constants up to this size, and single numbers, count by value: axes, shapes, K, scales."""
+
+_ONE = re.compile(r"\[(?:1(?:,1)*)?\]")
 
 _NAMES = ("variable_id", "friendly_name", "name")
 """Attributes that are names."""
@@ -75,7 +78,7 @@ def _label(node: ov.Node, kind: str, table: Table) -> Hashable:
 
 
 def _constant(node: ov.Node) -> Hashable:
-    element_type, shape = node.get_output_element_type(0), tuple(node.get_output_shape(0))
+    element_type, shape = node.get_output_element_type(0), str(node.get_output_shape(0))
     content: Hashable = None
     if element_type == ov.Type.string:
         content = tuple(node.get_value_strings())
@@ -86,11 +89,10 @@ def _constant(node: ov.Node) -> Hashable:
 
 def is_structure(constant: ov.Node) -> bool:
     """Whether a constant counts by value: integers of few bytes, and single numbers."""
-    size = constant.get_byte_size()
-    count = 1
-    for dimension in constant.get_output_shape(0):
-        count *= dimension
-    return count == 1 or (size <= _STRUCTURE_BYTES and constant.get_output_element_type(0).is_integral_number())
+    if _ONE.fullmatch(str(constant.get_output_shape(0))):  # as text in a tenth of the time of its numbers
+        return True
+    small = constant.get_byte_size() <= _STRUCTURE_BYTES
+    return bool(small and constant.get_output_element_type(0).is_integral_number())
 
 
 def _body(body: ov.Model, table: Table) -> Hashable:
