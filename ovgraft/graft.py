@@ -58,7 +58,12 @@ class Package:
             raise ModelFileError(f"no such file or folder: {path}", file=self.path)
         self.kind: Literal["folder", "xml"] = "folder" if self.path.is_dir() else "xml"
         if self.kind == "xml" and self.path.suffix != ".xml":
-            raise ModelFileError(f"{path_name(self.path)} is neither a folder nor an .xml file", file=self.path)
+            of_checkpoint = self.path.suffix in (".json", ".safetensors", ".npz", ".onnx")
+            raise ModelFileError(
+                f"{path_name(self.path)} is neither a folder nor an .xml file",
+                file=self.path,
+                hint="name the folder of the checkpoint" if of_checkpoint else None,
+            )
         _refuse_leftovers(self.path, self.kind)
         self.is_checkpoint = False
         self.main_name = self.path.stem if self.kind == "xml" else self._find_main()

@@ -165,6 +165,11 @@ def test_nothing_to_load(root: Path, make: Callable[[Path], Path], words: str) -
     assert words in str(error(lambda: Package(make(root))))
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_file_of_a_checkpoint(root: Path, name: str) -> None:
+    assert error(lambda: Package(root / "checkpoint" / name)).hint == "name the folder of the checkpoint"
+
+
 def test_a_folder_called_as_a_model_is_none(root: Path) -> None:
     (root / "empty" / "openvino_model.xml").mkdir(parents=True)
     assert "there is no OpenVINO model in the folder empty" in str(error(lambda: Package(root / "empty")))
