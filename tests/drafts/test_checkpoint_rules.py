@@ -190,18 +190,20 @@ class TestAttention:
         assert read(config | {"is_causal": False}, tensors).backbone.causal == (False, False)
         assert read(config | {"is_causal": True}, tensors).backbone.causal == (True, True)
 
-    def test_the_default_inside_the_block_is_the_format_s(self, read: Reader) -> None:
-        sliding = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": True}
-        config, tensors = BUILDERS["deepspec_vanilla"]()
-        assert read(config | sliding, tensors).backbone.causal == (False, False)
-        config, tensors = BUILDERS["speculators_dspark"]()
-        del config["sliding_window_non_causal"]
-        config["transformer_layer_config"] |= sliding
-        assert read(config, tensors).backbone.causal == (True, True)
-        assert read(config | {"sliding_window_non_causal": True}, tensors).backbone.causal == (False, False)
-        config, tensors = BUILDERS["speculators_dflash2"]()
-        del config["sliding_window_non_causal"]
-        assert read(config, tensors).backbone.causal == (False, False)
+    @pytest.mark.parametrize("name", [name for name in BUILDERS if "gemma4" not in name])
+    def test_the_default_inside_the_block_is_the_format_s(self, name: str, read: Reader) -> None:
+        """Causal, but for DeepSpec's and speculators' DFlash-2."""
+        config, tensors = BUILDERS[name]()
+        transformer = config.get("transformer_layer_config", config)
+        transformer |= {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": True}
+        for place in (config, config.get("dflash_config", {})):
+            for key in ("causal", "sliding_window_non_causal"):
+                place.pop(key, None)
+        default = not name.startswith(("deepspec", "minicpm")) and name != "speculators_dflash2"
+        assert read(config, tensors).backbone.causal == (default,) * 2
+        for said in (True, False):
+            assert read(config | {"sliding_window_non_causal": said}, tensors).backbone.causal == (not said,) * 2
+            assert read(config | {"is_causal": said}, tensors).backbone.causal == (said,) * 2
 
     def test_modelopt_windows_every_layer_with_one_flag(self, read: Reader, refused: Refuser) -> None:
         config, tensors = BUILDERS["modelopt"]()
