@@ -77,21 +77,32 @@ def texts(plain: Speculator, prompts: Sequence[Sequence[int]]) -> list[Text]:
     return [plain.write(prompt, NEW_TOKENS) for prompt in prompts]
 
 
-def tokens_per_step(graft: Graft, texts: Sequence[Text], walk: Walk, candidates: int = BLOCK) -> float:
-    return Speculator(graft, Taps(LAYERS), candidates).measure(texts, walk).tokens_per_step
+@pytest.fixture(scope="module")
+def finished(grafted: Graft) -> Speculator:
+    return Speculator(grafted, Taps(LAYERS), BLOCK)
+
+
+@pytest.fixture(scope="module")
+def per_step(finished: Speculator, texts: Sequence[Text]) -> dict[Walk, float]:
+    """Tokens per target call by the way the head is walked."""
+    return {walk: finished.measure(texts, walk).tokens_per_step for walk in ("none", "dense", "lattice")}
+
+
+@pytest.fixture(scope="module")
+def formulas(checkpoint: Path, grafted: Graft) -> Formulas:
+    return Formulas(read_checkpoint(checkpoint), grafted)
 
 
 @pytest.mark.parametrize("walk", ["dense", "lattice"])
 def test_proposals_are_the_references(
-    grafted: Graft, plain: Speculator, checkpoint: Path, texts: Sequence[Text], walk: Any
+    grafted: Graft, finished: Speculator, plain: Speculator, formulas: Formulas, texts: Sequence[Text], walk: Any
 ) -> None:
     """Grafted IRs against numpy at f64 on the target's own states, over whole blocks."""
     model = grafted.package("draft").get(FileName.MARKOV_HEAD)
     assert model is not None
-    head, runner = HeadWalk(model, walk), Speculator(grafted, Taps(LAYERS), BLOCK)
-    formulas = Formulas(read_checkpoint(checkpoint), grafted)
+    head = HeadWalk(model, walk)
     for text in texts:
-        ours = head.tokens(runner.block(text)["logits"][0], None, text.tokens[text.prompt])
+        ours = head.tokens(finished.block(text)["logits"][0], None, text.tokens[text.prompt])
         states = plain.block(text)["hidden_states"][0]
         assert ours.tolist() == formulas.propose(states, text.tokens[text.prompt], walk)
 
@@ -127,18 +138,18 @@ def table(output: Any) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("walk", ["dense", "lattice"])
 def test_the_target_accepts_what_it_was_trained_for(
-    grafted: Graft, texts: Sequence[Text], walk: Walk, record_property: Any
+    per_step: dict[Walk, float], walk: Walk, record_property: Any
 ) -> None:
-    found = tokens_per_step(grafted, texts, walk)
-    record_property("tokens_per_step", found)
-    assert found > 1.5
-    assert found > tokens_per_step(grafted, texts, "none") + 0.1  # the head is what makes a DSpark draft
+    record_property("tokens_per_step", per_step[walk])
+    assert per_step[walk] > 1.5
+    assert per_step[walk] > per_step["none"] + 0.1  # the head is what makes a DSpark draft
 
 
 def test_row_offset_1_is_rejected_and_doctor_says_why(
     converted: Path,
     checkpoint: Path,
     grafted: Graft,
+    finished: Speculator,
     prompts: Sequence[Sequence[int]],
     texts: Sequence[Text],
     tmp_path: Path,
@@ -151,9 +162,11 @@ def test_row_offset_1_is_rejected_and_doctor_says_why(
     config = json.loads((checkpoint / "config.json").read_text())
     (tmp_path / "dspark" / "config.json").write_text(json.dumps(config | {"candidate_position_offset": 1}))
     wrong = graft_of(converted, tmp_path / "dspark")
-    drafted = {
-        walk: [tokens_per_step(graft, texts, walk, BLOCK - 1) - 1 for graft in (grafted, wrong)] for walk in WALKS
-    }
+    pairs = [
+        Speculator(graft, Taps(LAYERS), BLOCK - 1, reader=finished.reader)  # one target with one FC
+        for graft in (grafted, wrong)
+    ]
+    drafted = {walk: [pair.measure(texts, walk).tokens_per_step - 1 for pair in pairs] for walk in WALKS}
     assert drafted["none"][1] < 0.6 * drafted["none"][0]
     assert drafted["dense"][1] < 0.85 * drafted["dense"][0]
 
@@ -166,13 +179,12 @@ def test_row_offset_1_is_rejected_and_doctor_says_why(
 
 
 def test_the_paged_pair_proposes_the_same(
-    converted: Path, checkpoint: Path, grafted: Graft, texts: Sequence[Text]
+    converted: Path, checkpoint: Path, finished: Speculator, texts: Sequence[Text]
 ) -> None:
     paged = graft_of(converted, checkpoint, preset("dspark-paged").text)
     target, drafting = (
         PagedRunner(package.model, support.PARITY) for package in (paged.target, paged.package("draft"))
     )
-    runner = Speculator(grafted, Taps(LAYERS), BLOCK)
     for text in texts[:2]:
         prompt = np.array(text.tokens[: text.prompt])
         states = target.step([Rows(text, {"input_ids": prompt})])[0]["last_hidden_state"]
@@ -184,6 +196,6 @@ def test_the_paged_pair_proposes_the_same(
             "token_type_ids": np.repeat([0, 1], [len(prompt), BLOCK]),
         }
         found = drafting.step([Rows(text, rows)])[0]["logits"][len(prompt) :]
-        expected = runner.block(text)["logits"][0]
+        expected = finished.block(text)["logits"][0]
         np.testing.assert_allclose(found, expected, rtol=0, atol=5e-3)
         np.testing.assert_array_equal(found.argmax(-1), expected.argmax(-1))
