@@ -56,6 +56,7 @@ def test_ports_and_metadata(tmp_path: Path, name: str, form: Form) -> None:
         ("zlab_dflash2", {}, False),  # it cannot run the selector
         ("speculators_dflash", {}, False),  # it would graft another output layer
         ("zlab_dflash", {"input_embedding_scale": 4.0}, False),  # it embeds without a factor
+        ("zlab_dflash", {"candidate_position_offset": 0}, False),
     ],
 )
 def test_dflash_mode_is_for_what_genai_drafts_with(
