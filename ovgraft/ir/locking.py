@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 LOCK = "lock"
@@ -30,10 +31,13 @@ def lock_folder(folder: Path) -> int:
         OSError: As the system says it.
     """
     while True:
-        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
         try:
-            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:
+            if folder.is_symlink():
+                raise
             continue  # its last holder has just removed the folder
         try:
             _lock(handle)
@@ -47,21 +51,35 @@ def lock_folder(folder: Path) -> int:
 
 def is_locked(folder: Path) -> bool | None:
     """Whether somebody holds a folder's lock; None when nobody can tell."""
+    with keep_unlocked(folder) as free:
+        return None if free is None else not free
+
+
+@contextlib.contextmanager
+def keep_unlocked(folder: Path) -> Iterator[bool | None]:
+    """Let nobody lock a folder while one looks at what lies in it.
+
+    Yields:
+        True when nobody holds its lock, nor gets it where there is one; False when somebody holds it; None when nobody
+        can tell.
+    """
+    handle = free = None
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        while free is None:
+            handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            free = _share(handle)
+            if free and not _lies_there(handle, folder / LOCK):
+                os.close(handle)
+                handle = free = None
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        free = True
     except OSError:
-        return None
+        free = None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
+        yield free
     finally:
-        os.close(handle)
-    return False
+        if handle is not None:
+            os.close(handle)
 
 
 def remove_locked(folder: Path, handle: int) -> None:
@@ -81,6 +99,14 @@ def _lock(handle: int) -> None:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
+
+
+def _share(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lies_there(handle: int, path: Path) -> bool:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.files import file_error, sync
-from ovgraft.ir.locking import LOCK, is_locked, lock_folder, remove_locked
+from ovgraft.ir.locking import LOCK, is_locked, keep_unlocked, lock_folder, remove_locked
 from ovgraft.paths import path_name
 
 SUFFIX = ".ovgraft-save"
@@ -100,11 +100,11 @@ def refuse_leftover(stage: Path, within: Path | None = None) -> None:
     moved = [stage / part / (within or Path()) for part in (_OLD, _READY)]
     if not any(map(_files, moved)):
         return
-    locked = is_locked(stage)
-    if locked:
-        raise _running(stage)
-    if any(map(_files, moved)):  # else it has come to its end since
-        raise _leftover(stage, sure=locked is not None)
+    with keep_unlocked(stage) as free:
+        if free is False:
+            raise _running(stage)
+        if any(map(_files, moved)):  # else it has come to its end since
+            raise _running(stage) if is_locked(stage) else _leftover(stage, sure=free is not None)
 
 
 def _files(folder: Path) -> list[Path]:

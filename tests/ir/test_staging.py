@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ovgraft.errors import ModelFileError
-from ovgraft.ir.locking import LOCK, is_locked, lock_folder, remove_locked
+from ovgraft.ir.locking import LOCK, is_locked, keep_unlocked, lock_folder, remove_locked
 from ovgraft.ir.staging import is_stage, refuse_leftover, stage_of, staging
 
 State = dict[str, str]
@@ -202,12 +202,7 @@ def test_a_second_save_waits_for_nobody(root: Path) -> None:
 
 def test_a_dead_save_is_no_running_one(root: Path) -> None:
     script = f"""
-import errno
-import fcntl
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from ovgraft.ir.staging import staging
 with staging([(Path({str(root / "a")!r}), None)], lambda step: None) as (place,):
@@ -329,6 +324,66 @@ def test_a_lock_that_was_removed_while_it_was_taken_does_not_count(
     assert is_locked(folder)
     remove_locked(folder, second)
     assert not folder.exists()
+
+
+def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "stage"
+    first = lock_folder(folder)
+    real = os.mkdir
+    met: list[bool] = []
+
+    def late(path: str, mode: int = 0o777) -> None:
+        try:
+            real(path, mode)
+        except FileExistsError:
+            if not met:  # its holder goes between the refusal and the next look
+                met.append(True)
+                remove_locked(folder, first)
+            raise
+
+    monkeypatch.setattr(os, "mkdir", late)
+    second = lock_folder(folder)
+    assert met
+    assert is_locked(folder)
+    remove_locked(folder, second)
+
+
+def test_the_lock_of_the_next_save_counts_when_the_one_looked_at_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stage"
+    first = lock_folder(folder)
+    real = fcntl.flock
+    second: list[int] = []
+
+    def late(handle: int, operation: int) -> None:
+        if operation & fcntl.LOCK_SH and not second:  # one save ends and another begins between our open and our lock
+            remove_locked(folder, first)
+            second.append(lock_folder(folder))
+        real(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert is_locked(folder) is True
+    remove_locked(folder, second[0])
+    assert is_locked(folder) is False
+
+
+def test_no_save_begins_while_one_looks_at_what_was_left(tmp_path: Path) -> None:
+    os.close(lock_folder(tmp_path / "stage"))
+    with keep_unlocked(tmp_path / "stage") as free:
+        assert free is True
+        with pytest.raises(BlockingIOError):
+            lock_folder(tmp_path / "stage")
+    os.close(lock_folder(tmp_path / "stage"))
+
+
+@pytest.mark.parametrize("link", ["", LOCK])
+def test_a_link_to_nothing_in_the_place_of_the_lock_is_refused(root: Path, link: str) -> None:
+    place = stage_of(root / "a") / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(root / "nothing" / "there")
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        stage_nothing(root / "a")
 
 
 def test_loading_refuses_only_what_was_moved(root: Path) -> None:
