@@ -30,7 +30,7 @@ CODE = tuple(
 )
 
 LEVELS = {
-    **dict.fromkeys(("errors", "noderef", "_lazy"), 0),
+    **dict.fromkeys(("errors", "noderef", "paths", "_lazy"), 0),
     "ir": 1,
     **dict.fromkeys(("graft", "passbase", "saving", "destination"), 2),
     **dict.fromkeys(("decoder", "drafts"), 3),
