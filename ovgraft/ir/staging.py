@@ -108,7 +108,8 @@ def refuse_leftover(stage: Path, within: Path | None = None) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    # os.walk takes a folder that goes meanwhile for an empty one
+    return sorted(Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names)
 
 
 def _holds_something(stage: Path) -> bool:

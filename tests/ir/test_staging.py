@@ -377,6 +377,21 @@ def test_no_save_begins_while_one_looks_at_what_was_left(tmp_path: Path) -> None
     os.close(lock_folder(tmp_path / "stage"))
 
 
+def test_a_save_that_ends_while_a_load_looks_is_no_trouble(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = stage_of(root / "a") / "old" / "b"
+    left.mkdir(parents=True)
+    real = os.scandir
+
+    def late(path: str) -> object:
+        if Path(path) == left:
+            left.rmdir()
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", late)
+    refuse_leftover(stage_of(root / "a"))
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("link", ["", LOCK])
 def test_a_link_to_nothing_in_the_place_of_the_lock_is_refused(root: Path, link: str) -> None:
     place = stage_of(root / "a") / link
