@@ -28,7 +28,7 @@ def encoding_problem(text: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"byte {error.start} is not UTF-8"
     for found in _REFERENCE.finditer(text):
-        number = int(found[1], 16) if found[1] else int(found[2][:9])
+        number = int(found[1], 16) if found[1] else int(found[2].lstrip(b"0")[:9] or b"0")
         if number in _SURROGATES:
             return f"{found[0].decode()} is no character"
     return None

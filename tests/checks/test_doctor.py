@@ -410,6 +410,13 @@ def test_an_fc_that_moved_elsewhere(grafted: Graft, tmp_path: Path) -> None:
     assert "not into this target" in only(found, "exposed-states", "fail")
 
 
+def test_a_tokenizer_that_is_none_says_nothing(tmp_path: Path) -> None:
+    graft = pair(tmp_path)
+    for package in graft.packages.values():
+        (package.folder / "tokenizer.json").write_text('{"model": {"vocab": [[["a"], 0.5], [], null, ["b", -1]]}}')
+    assert statuses(diagnose(graft)) == {}
+
+
 def test_no_draft_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="no draft"):
         diagnose(Graft(pair(tmp_path).target))

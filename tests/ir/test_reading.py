@@ -197,6 +197,7 @@ def test_every_ir_of_the_zoo_ends_where_its_weights_end(shared: Path) -> None:
         (b"\xed\xa0\x80", "is not UTF-8"),
         (b"&#xD800;", "&#xD800; is no character"),
         (b"&#57343;", "&#57343; is no character"),
+        (b"&#00000057343;", "&#00000057343; is no character"),
     ],
 )
 def test_names_that_are_no_text(xml: Path, name: bytes, said: str) -> None:

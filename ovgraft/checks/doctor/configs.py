@@ -114,7 +114,8 @@ def _tokens(file: Path) -> dict[str, int]:
     if isinstance(stored, Mapping):
         tokens = {token: number for token, number in stored.items() if type(number) is int}
     elif isinstance(stored, list):  # unigram: [token, score] in the order of ids
-        tokens = {entry[0]: at for at, entry in enumerate(stored) if isinstance(entry, list) and entry}
+        entries = [entry[0] if isinstance(entry, list) and entry else None for entry in stored]
+        tokens = {token: at for at, token in enumerate(entries) if isinstance(token, str)}
     added = data.get("added_tokens")
     for entry in added if isinstance(added, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ovgraft.errors import CheckpointError
 
+_MOST_BITS = 64
 _LONGEST_INTEGER = 1000  # digits; Python refuses to print or read a few thousand
 
 
@@ -29,9 +31,10 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
         for key, value in pairs:
             if key in result:
                 raise CheckpointError(f"key {key} stands twice", key=key, file=file)
-            if isinstance(value, int) and value.bit_length() > 64:
-                digits = f"{len(str(abs(value)))} digits"
-                raise CheckpointError(f"key {key} has a number out of all range", key=key, file=file, found=digits)
+            for number in _integers(value):
+                if number.bit_length() > _MOST_BITS:
+                    digits = f"{len(str(abs(number)))} digits"
+                    raise CheckpointError(f"key {key} has a number out of all range", key=key, file=file, found=digits)
             result[key] = value
         return result
 
@@ -63,3 +66,12 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError("not a JSON object", file=file, found=type(value).__name__)
     return value
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """The integers of a value; those of objects in it have been looked at."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _integers(item)
