@@ -15,6 +15,7 @@ from ovgraft.checks.feeds import Call, FeedMaker, calls_of
 from ovgraft.checks.hosts import open_host, runnable
 from ovgraft.checks.run import PARITY
 from ovgraft.drafts.kinds import model_kind
+from ovgraft.ir import progress
 
 Array = NDArray[Any]
 
@@ -103,11 +104,14 @@ def run_alone(
         maker.check_given(inputs)
     calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
     samples = samples if inputs is None else 1
+    total = samples * len(calls)
+    progress.advance(0, total, "compiling")
     host = open_host(model, subject, device=device, config=config)
     found: dict[str, OutputRange] = {}
     for sample in range(samples):
         host.reset()
-        for call in calls:
+        for at, call in enumerate(calls):
+            progress.advance(sample * len(calls) + at, total, call.label)
             feeds = maker.feeds(call, sample) if inputs is None else inputs
             for name, value in host.run(feeds).items():
                 found[name] = seen(found.get(name), name, value, call.label)

@@ -17,6 +17,7 @@ from ovgraft.checks.run import PARITY
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import MismatchError
+from ovgraft.ir import progress
 
 Array = NDArray[Any]
 
@@ -164,12 +165,16 @@ def compare(
     if not names:
         raise MismatchError("no output in common", expected=", ".join(outputs[0]), found=", ".join(outputs[1]))
     calls = calls_of(maker.kind, maker.stateful, steps) if inputs is None else (Call("call", 0, 0),)
+    samples = samples if inputs is None else 1
+    total = samples * len(calls)
+    progress.advance(0, total, "compiling")
     hosts = [open_host(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B"))]
     tally = Tally(names, limits(tolerances, a, b))
-    for sample in range(samples if inputs is None else 1):
+    for sample in range(samples):
         for host in hosts:
             host.reset()
-        for call in calls:
+        for at, call in enumerate(calls):
+            progress.advance(sample * len(calls) + at, total, call.label)
             feeds = maker.feeds(call, sample) if inputs is None else inputs
             found_a, found_b = (host.run(feeds) for host in hosts)
             tally.add(found_a, {name: found_b[other] for name, other in names.items()}, sample, call.label)
@@ -179,7 +184,7 @@ def compare(
         tuple(name for name in outputs[0] if name not in names),
         tuple(name for name in outputs[1] if name not in names.values()),
         maker.unshared,
-        samples if inputs is None else 1,
+        samples,
         tuple(call.label for call in calls),
         seed,
         device,

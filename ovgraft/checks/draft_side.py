@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from ovgraft import decoder, drafts, ir
 from ovgraft.checks.feeds import Call, FeedMaker
 from ovgraft.checks.hosts import open_host, runnable
-from ovgraft.checks.ports import by_name
+from ovgraft.checks.ports import by_name, static_last
 from ovgraft.checks.run import Feeds, Outputs, Runner
 from ovgraft.drafts.contract import Port
 from ovgraft.passes.attach_embedding import target_embedding
@@ -59,6 +60,29 @@ class Reading:
 AS_SAID = Reading()
 
 
+class TargetTables:
+    """The tables a draft borrows, each compiled when it is first asked for.
+
+    Args:
+        target: Whose they are.
+        label: How errors call them.
+        **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
+    """
+
+    def __init__(self, target: Package, label: str, **compile: Any) -> None:
+        self._target, self._label, self._compile = target, label, compile
+
+    @functools.cached_property
+    def embedding(self) -> Runner:
+        """``ids`` i64 ``[B, rows]`` -> ``rows`` f32 ``[B, rows, Ht]``."""
+        return Runner(_embedding(self._target), f"{self._label}, embedding", **self._compile)
+
+    @functools.cached_property
+    def lm_head(self) -> Runner:
+        """``hidden`` f32 ``[B, rows, Ht]`` -> ``logits`` f32 ``[B, rows, V]``."""
+        return Runner(_lm_head(self._target), f"{self._label}, output layer", **self._compile)
+
+
 class DraftSide:
     """A draft, compiled.
 
@@ -66,12 +90,14 @@ class DraftSide:
         outputs: Names that :meth:`step` returns.
         states_width: Width of the states it reads.
         facts: What its IR says.
+        tables: The target's, which it borrows.
 
     Args:
         graft: Target and draft; neither is changed.
         wanted: Outputs to give; ``logits`` and ``draft_token_ids`` are worked out when missing.
         label: How errors call it.
         chained: Also read states of its own, and give them (Eagle-3).
+        tables: The target's, when they are compiled already.
         **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
 
     Raises:
@@ -81,7 +107,14 @@ class DraftSide:
     """
 
     def __init__(
-        self, graft: Graft, wanted: Sequence[str], label: str, *, chained: bool = False, **compile: Any
+        self,
+        graft: Graft,
+        wanted: Sequence[str],
+        label: str,
+        *,
+        chained: bool = False,
+        tables: TargetTables | None = None,
+        **compile: Any,
     ) -> None:
         package = graft.package("draft")
         self.facts = drafts.read_draft(package)
@@ -93,17 +126,17 @@ class DraftSide:
         self._host = open_host(model, f"{label}, draft", **compile)
         self._feeds = FeedMaker([model])
         inputs, outputs = by_name(model.inputs), by_name(model.outputs)
+        self.tables = tables or TargetTables(graft.target, label, **compile)
         self._embedding, self._mask_row = None, None
         if Port.INPUT_IDS not in inputs:
-            rows = _embedding(graft.target)
-            self._embedding = Runner(rows, f"{label}, embedding", **compile)
-            width = rows.output("rows").get_partial_shape()[-1].get_length()
-            if self.facts.mask_token_id is not None:
+            self._embedding = self.tables.embedding
+            width = static_last(self._embedding.outputs["rows"])
+            if self.facts.mask_token_id is not None and width is not None:
                 self._mask_row = drafts.read_mask_embedding(package.folder, width)
         missing = set(wanted) - outputs.keys()
         self._lm_head = None
         if missing & _TOKENS and Port.LOGITS not in outputs and Port.LAST_HIDDEN_STATE in outputs:
-            self._lm_head = Runner(_lm_head(graft.target), f"{label}, output layer", **compile)
+            self._lm_head = self.tables.lm_head
         gives_logits = self._lm_head is not None or Port.LOGITS in outputs
         self._picks = Port.DRAFT_TOKEN_IDS in missing and gives_logits
         self.outputs = (

@@ -11,9 +11,9 @@ import openvino as ov
 
 from ovgraft.checks.comparison import PAGED_TOLERANCES, Comparison, Tally, shared_outputs
 from ovgraft.checks.feeds import Array, Call, FeedMaker
-from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.checks.hosts import Host, open_host
 from ovgraft.checks.ports import by_name, is_paged
-from ovgraft.checks.run import PARITY, Runner
+from ovgraft.checks.run import PARITY, Feeds, Outputs
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.contract import Port
 from ovgraft.errors import PreconditionError
@@ -75,15 +75,15 @@ def compare_paged(
         raise PreconditionError("the two models have no output in common")
     maker = FeedMaker([b if is_paged(a) and not is_paged(b) else a], seed)
     tally = Tally(names, tolerances)
-    wanted: list[dict[str, Array]] = []
-    rows = []
-    hosts = [_Host(model, label, device, config) for model, label in ((a, "A"), (b, "B"))]
+    first, second = (open_host(model, label, device=device, config=config) for model, label in ((a, "A"), (b, "B")))
+    rows, wanted = [], []
     for sample, length in enumerate(lengths):
         feeds = maker.feeds(Call("prefill", 0, length), sample)
-        rows.append(_per_row(feeds, length))
-        wanted += hosts[0].run([rows[-1]], [length], whole)
+        wanted.append(first.run(feeds, sample))
+        rows.append({name: value for name, value in feeds.items() if _runs_over_rows(name, value, length)})
     for label, schedule in SCHEDULES.items():
-        for sample, found in enumerate(hosts[1].run(rows, lengths, schedule)):
+        second.reset()
+        for sample, found in enumerate(_run(second, maker, rows, lengths, schedule)):
             tally.add(wanted[sample], {name: found[other] for name, other in names.items()}, sample, label)
     return Comparison(
         subject,
@@ -97,72 +97,33 @@ def compare_paged(
     )
 
 
-class _Host:
-    """One model, stateful or paged, behind one way to run sequences."""
-
-    def __init__(self, model: ov.Model, label: str, device: str, config: Mapping[str, Any]) -> None:
-        self._model, self._device, self._config = model, device, config
-        self._stateful = None if is_paged(model) else Runner(model, label, device=device, config=config)
-        self._ports = by_name(model.inputs)
-
-    def run(
-        self, rows: Sequence[Mapping[str, Array]], lengths: Sequence[int], schedule: Schedule
-    ) -> list[dict[str, Array]]:
-        """Outputs of each sequence, first axis rows."""
-        if self._stateful is None:
-            return _run(PagedRunner(self._model, self._config, device=self._device, blocks=4), rows, lengths, schedule)
-        return [self._alone(entry, length, schedule) for entry, length in zip(rows, lengths, strict=True)]
-
-    def _alone(self, rows: Mapping[str, Array], length: int, schedule: Schedule) -> dict[str, Array]:
-        assert self._stateful is not None
-        self._stateful.reset()
-        parts = []
-        for start, stop in schedule(length):
-            feeds = {name: self._batched(name, value[start:stop]) for name, value in rows.items()}
-            feeds |= {
-                Port.ATTENTION_MASK: np.ones((1, stop), np.int64),
-                Port.BEAM_IDX: np.zeros(1, np.int32),
-                "cache_position": np.arange(start, stop),
-            }
-            outputs = self._stateful.run(feeds)
-            parts.append({name: value[0] for name, value in outputs.items() if value.ndim > 1})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def _batched(self, name: str, values: Array) -> Array:
-        """Rows as a batch of one, in the shape the port has."""
-        port = self._ports.get(name)
-        if name == Port.POSITION_IDS and port is not None and len(port.get_partial_shape()) == 3:
-            return np.ascontiguousarray(
-                np.broadcast_to(values, (port.get_partial_shape()[0].get_length(), 1, len(values)))
-            )
-        return np.ascontiguousarray(values[None])
-
-
-def _per_row(feeds: Mapping[str, Array], length: int) -> dict[str, Array]:
-    """The feeds of one stateful prefill as rows: the batch axis goes, masks and cache indices stay behind."""
-    rows = {}
-    for name, value in feeds.items():
-        if name in (Port.ATTENTION_MASK, Port.BEAM_IDX, "cache_position"):
-            continue
-        axis = value.ndim - 1 if name == Port.POSITION_IDS else 1
-        if value.ndim > axis and value.shape[axis] == length:
-            moved = np.moveaxis(value, axis, 0)
-            rows[name] = moved[:, 0, 0] if name == Port.POSITION_IDS and value.ndim == 3 else moved[:, 0]
-    return rows
+def _runs_over_rows(name: str, value: Array, length: int) -> bool:
+    """Whether an input holds a value a row, and not a mask or a position, which each call has its own of."""
+    made = (Port.ATTENTION_MASK, Port.POSITION_IDS, Port.BEAM_IDX)
+    return name not in made and value.ndim > 1 and value.shape[1] == length
 
 
 def _run(
-    runner: PagedRunner, rows: Sequence[Mapping[str, Array]], lengths: Sequence[int], schedule: Schedule
-) -> list[dict[str, Array]]:
+    host: Host, maker: FeedMaker, rows: Sequence[Feeds], lengths: Sequence[int], schedule: Schedule
+) -> list[Outputs]:
     """All sequences together; a shorter one leaves the batch early."""
     plans = [list(schedule(length)) for length in lengths]
-    found: list[list[dict[str, Array]]] = [[] for _ in lengths]
+    parts: list[list[Outputs]] = [[] for _ in lengths]
     for step in range(max(map(len, plans))):
-        batch = [
-            Rows(sequence, {name: value[slice(*plan[step])] for name, value in rows[sequence].items()})
-            for sequence, plan in enumerate(plans)
-            if step < len(plan)
-        ]
-        for entry, outputs in zip(batch, runner.step(batch), strict=True):
-            found[int(str(entry.sequence))].append(outputs)
-    return [{name: np.concatenate([part[name] for part in parts]) for name in parts[0]} for parts in found]
+        batch = {}
+        for sequence, plan in enumerate(plans):
+            if step < len(plan):
+                start, stop = plan[step]
+                given = {name: np.ascontiguousarray(value[:, start:stop]) for name, value in rows[sequence].items()}
+                batch[sequence] = maker.feeds(Call("step", start, stop - start), sequence, given)
+        for sequence, outputs in host.step(batch).items():
+            parts[sequence].append(outputs)
+    return [_joined(part) for part in parts]
+
+
+def _joined(parts: Sequence[Outputs]) -> Outputs:
+    """The rows of all calls in one array; tables as they are."""
+    return {
+        name: np.concatenate([part[name] for part in parts], axis=1) if value.ndim > 1 else value
+        for name, value in parts[0].items()
+    }

@@ -18,6 +18,7 @@ from ovgraft.checks.run import Outputs, Settings
 from ovgraft.checks.tolerances import Tolerances
 from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import MismatchError
+from ovgraft.ir import progress
 
 if TYPE_CHECKING:
     from ovgraft.graft import Graft
@@ -49,18 +50,21 @@ def compare_pairs(
     samples = max(settings.samples, group)
     taps = find_taps((a, b))
     wanted = [name for model in models[1::2] for name in by_name(model.outputs)]
+    progress.advance(0, 0, "compiling")
     pairs = [Pair(graft, taps, wanted, label, **settings.compile) for graft, label in ((a, "A"), (b, "B"))]
     shared = [name for name in pairs[0].draft_outputs if name in pairs[1].draft_outputs]
     if not shared:
         raise MismatchError("the drafts have no output in common")
     inputs = _Inputs(a, b, settings.seed)
+    labels = tuple(call.label for call in inputs.calls(settings.steps, 0))
     tally: Tally | None = None
     given: list[Outputs] = []
     for first in range(0, samples, group):
         for pair in pairs:
             pair.reset()
         numbers = range(first, min(first + group, samples))
-        for calls in zip(*(inputs.calls(settings.steps, sample) for sample in numbers), strict=True):
+        for at, calls in enumerate(zip(*(inputs.calls(settings.steps, sample) for sample in numbers), strict=True)):
+            progress.advance(first // group * len(labels) + at, -(-samples // group) * len(labels), labels[at])
             batch = dict(zip(numbers, calls, strict=True))
             found = [_step(pair, inputs, batch, with_target=with_target) for pair in pairs]
             for sample, call in batch.items():
@@ -70,7 +74,6 @@ def compare_pairs(
                 tally.add(*_aligned(given[0], given[1], call), sample, call.label)
     assert tally is not None  # there is at least one call
     only_a, only_b = (tuple(name for name in one if name not in other) for one, other in (given, given[::-1]))
-    labels = tuple(call.label for call in inputs.calls(settings.steps, 0))
     return Comparison(
         "target and draft" if with_target else "draft",
         tally.differences(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -118,10 +119,16 @@ def check_device(device: str) -> None:
     Raises:
         SpecError: There is no such device.
     """
-    available = ir.core().available_devices
+    available = _devices()
     if device.partition(":")[0].partition(".")[0] not in {
         *(name.partition(".")[0] for name in available),
         "AUTO",
         "HETERO",
     }:
         raise SpecError(f"no device '{device}' here", hint=f"there is {', '.join(available)}")
+
+
+@functools.cache
+def _devices() -> tuple[str, ...]:
+    """What OpenVINO finds; it takes tens of milliseconds to look."""
+    return tuple(ir.core().available_devices)

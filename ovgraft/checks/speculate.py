@@ -153,7 +153,7 @@ class Speculator:
         graft: Target and draft, grafted or not; neither is changed.
         taps: States the draft reads, used when the target exposes none.
         candidates: Tokens proposed per window.
-        reader: The target, when it is compiled already.
+        like: A speculator of the same target, which need not be compiled again.
         **compile: Arguments of :class:`~ovgraft.checks.run.Runner`.
 
     Raises:
@@ -162,25 +162,27 @@ class Speculator:
     """
 
     def __init__(
-        self, graft: Graft, taps: Taps, candidates: int, *, reader: Reader | None = None, **compile: Any
+        self, graft: Graft, taps: Taps, candidates: int, *, like: Speculator | None = None, **compile: Any
     ) -> None:
         problem = unmeasurable(graft)
         if problem is not None:
             raise MismatchError(problem, file=graft.package("draft").path)
         self._taps, self._compile = taps, compile
         exposed = Port.LAST_HIDDEN_STATE in by_name(graft.target.model.outputs)
-        self.reader = reader or Reader(graft.target, None if exposed else [taps], **compile)
+        sets = None if exposed else [taps]
+        self.reader: Reader = Reader(graft.target, sets, **compile) if like is None else like.reader
         self.candidates = candidates
         self._facts = drafts.read_draft(graft.package("draft"))
         self._is_chain = self._facts.family == "eagle3"
         wanted = (Port.LOGITS, Port.DRAFT_TOKEN_IDS)
-        self._draft = DraftSide(graft, wanted, "the pair", chained=self._is_chain, **compile)
+        tables = None if like is None else like._draft.tables
+        self._draft: DraftSide = DraftSide(graft, wanted, "the pair", chained=self._is_chain, tables=tables, **compile)
         self._package = graft.package("draft")
         self._heads: dict[Walk, HeadWalk] = {}
 
     def of(self, graft: Graft) -> Speculator:
         """The same with the draft of another graft of this target."""
-        return Speculator(graft, self._taps, self.candidates, reader=self.reader, **self._compile)
+        return Speculator(graft, self._taps, self.candidates, like=self, **self._compile)
 
     def write(self, prompt: Sequence[int], new_tokens: int) -> Text:
         """Let the target continue a prompt greedily."""
@@ -231,6 +233,12 @@ class Speculator:
             raise MismatchError("the texts are too short for one window", expected=f"{self.candidates + 2} new tokens")
         counts = {shift: tuple(map(int, values)) for shift, values in agreed.items()}
         return Acceptance(windows, tuple(map(int, accepted)), counts)
+
+    def propose(self, text: Text, walk: Walk = "none") -> NDArray[np.int64]:
+        """The candidates of the first window of a text, from empty states: target ids i64 ``[candidates]``."""
+        self._draft.reset()
+        states = self.reader.states(text.tokens)[0]
+        return self._propose(np.array(text.tokens), states, 0, text.prompt, walk, AS_SAID)
 
     def block(self, text: Text) -> Outputs:
         """All outputs of the draft, and the target's states, for the first window of a text, from empty states."""

@@ -87,7 +87,7 @@ def counting_target(layers: int = 3) -> ov.Model:
     return models.tiny_decoder(layers, WIDTH, COUNTING, given=given, annotated=True)
 
 
-def echo_checkpoint(folder: Path, **keys: Any) -> Path:
+def echo_checkpoint(folder: Path, tensors: dict[str, NDArray[Any]] | None = None, **keys: Any) -> Path:
     """A DeepSpec checkpoint whose rows come out as they went in: the anchor's row gives the next token (offset 0).
 
     Its FC and its values read free columns only: nothing comes from layer 0, for which it is made, noise from others.
@@ -99,7 +99,7 @@ def echo_checkpoint(folder: Path, **keys: Any) -> Path:
 
     ones = np.ones(WIDTH, BF16)
     free = np.diag(np.arange(WIDTH) >= COUNTING).astype(np.float32)
-    tensors: dict[str, NDArray[Any]] = {
+    stored: dict[str, NDArray[Any]] = {
         "fc.weight": free.astype(BF16),
         "hidden_norm.weight": ones,
         "norm.weight": ones,
@@ -146,7 +146,7 @@ def echo_checkpoint(folder: Path, **keys: Any) -> Path:
         "confidence_head_with_markov": False,
         **keys,
     }
-    return write_checkpoint(folder, config, tensors)
+    return write_checkpoint(folder, config, stored | (tensors or {}))
 
 
 RUN = RunOptions(prompts=((3, 4, 5, 6), (20, 21, 22)), new_tokens=12)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 import ovgraft
 from ovgraft import ir
 from ovgraft.checks.doctor import RunOptions, diagnose
-from ovgraft.checks.doctor.causes import shifted_rows
 from ovgraft.checks.paged_runner import PagedRunner, Rows
-from ovgraft.checks.speculate import Acceptance, random_prompts
+from ovgraft.checks.speculate import random_prompts
 from ovgraft.graft import Graft, Package
 from tests import agreeing, models
 from tests.checks.doctor_pairs import RUN, counting_target, echo_checkpoint, opened, pair, statuses
@@ -61,7 +60,7 @@ def test_a_graft_is_accepted_alike(tmp_path: Path, copying: agreeing.Target, tex
     assert diagnose(graft, run=options(copying))["acceptance"].answer.numbers["tokens_per_step"] == 5.0
 
 
-def counting_pair(folder: Path, **keys: object) -> Graft:
+def counting_pair(folder: Path, **keys: Any) -> Graft:
     models.write_package(counting_target(), folder / "target")
     echo_checkpoint(folder / "draft", **keys)
     return opened(folder)
@@ -72,7 +71,7 @@ def test_the_layers_are_counted_by_another_convention(tmp_path: Path) -> None:
     assert answer.status == "warn"
     assert answer.text.startswith("1.040 tokens per step")
     assert {reason.code for reason in answer.evidence} == {"wrong-layer"}
-    said = "with layers 0, one further down, 2.000 tokens per step are accepted instead of 1.040"
+    said = "with layers 0, one further down: 2.000 tokens per step instead of 1.040"
     assert answer.evidence[0].message == said
     assert "another convention" in answer.advice
 
@@ -114,16 +113,6 @@ def test_an_ir_read_with_the_wrong_offset(tmp_path: Path) -> None:
     ovgraft.Pipeline("build-draft").run(graft)
     answer = diagnose(graft, run=RUN)["acceptance"].answer
     assert [reason.code for reason in answer.evidence] == ["wrong-offset"]
-
-
-def test_rows_that_are_right_for_their_neighbour() -> None:
-    right = Acceptance(4, (4, 2), {-1: (0, 0), 0: (4, 3), 1: (0, 1)})
-    assert shifted_rows(right) == ()
-    late = Acceptance(4, (0, 0), {-1: (0, 0), 0: (0, 0), 1: (4, 3)})
-    (reason,) = shifted_rows(late)
-    assert "read with offset 1, its rows mean offset 0" in reason.message
-    early = Acceptance(4, (0, 0), {-1: (4, 3), 0: (0, 0), 1: (0, 0)})
-    assert "read with offset 0, its rows mean offset 1" in shifted_rows(early)[0].message
 
 
 def test_numbers_that_are_not_finite(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ovgraft.checks.diff.result import Difference, ModelDiff, WeightDifference
 from ovgraft.checks.diff.words import tell
 from ovgraft.checks.ports import by_name
 from ovgraft.drafts.contract import Key
+from ovgraft.ir import progress
 from ovgraft.ir.constants import constant_address, constant_bytes
 from ovgraft.ir.graph import Graph
 
@@ -147,12 +148,14 @@ def _metadata(a: ov.Model, b: ov.Model) -> dict[str, tuple[str | None, str | Non
 def _weights(found: Alignment) -> tuple[tuple[WeightDifference, ...], int]:
     """Constants of one type and shape with other bytes, and how many bytes were looked at."""
     different, compared = [], 0
+    total = sum(found.a.nodes[i].get_byte_size() for i in found.a.find("Constant"))
     for i, j in enumerate(found.to_b):
         if j < 0 or found.a.types[i] != "Constant" or found.colors_a.label[i] != found.colors_b.label[j]:
             continue
         a, b = found.a.nodes[i], found.b.nodes[j]
         if is_structure(a) or a.get_output_element_type(0) == ov.Type.string:
             continue
+        progress.advance(compared, total, unit="B")
         compared += a.get_byte_size()
         if constant_address(a.data) == constant_address(b.data):
             continue

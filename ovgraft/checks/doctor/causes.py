@@ -117,7 +117,7 @@ def _more_accepted(pair: Measured, other: Other, states: Mapping[Text, Any] | No
     accepted = speculator.measure(pair.texts, **asked).tokens_per_step
     if accepted < now + max(CLEARLY, _PART * (now - 1)):
         return None
-    text = f"with {other.what} {accepted:.3f} tokens per step are accepted instead of {now:.3f}"
+    text = f"with {other.what}: {accepted:.3f} tokens per step instead of {now:.3f}"
     if pair.walk != "none":
         headed = speculator.measure(pair.texts, pair.walk, **asked).tokens_per_step
         text = f"{text}, and {headed:.3f} instead of {pair.found.tokens_per_step:.3f} with the Markov head"

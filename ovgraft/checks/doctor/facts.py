@@ -12,7 +12,7 @@ import openvino as ov
 from ovgraft import decoder, drafts, ir
 from ovgraft.checks.ports import static_last
 from ovgraft.drafts.contract import Key, Port, RtPath
-from ovgraft.drafts.kinds import model_kind
+from ovgraft.drafts.kinds import draft_family, model_kind
 from ovgraft.errors import CheckpointError, OvgraftError, PreconditionError, Reason, StructureError
 from ovgraft.graft import Graft, Package
 from ovgraft.passes.attach_embedding import target_embedding
@@ -234,7 +234,7 @@ def _of_ir(package: Package, model: ov.Model, exported: drafts.DraftIr) -> Draft
     count = _config(package, "num_target_layers")
     return DraftFacts(
         package,
-        family=_family(model, exported),
+        family=draft_family(exported),
         exported=exported,
         graph=graph,
         fc=fc,
@@ -252,12 +252,6 @@ def _of_ir(package: Package, model: ov.Model, exported: drafts.DraftIr) -> Draft
         own_lm_head=any(drafts.find_result(model, port) is not None for port in (Port.LOGITS, Port.DRAFT_TOKEN_IDS)),
         layer_count=count if isinstance(count, int) and not isinstance(count, bool) else None,
     )
-
-
-def _family(model: ov.Model, exported: drafts.DraftIr) -> str:
-    if exported.family == "eagle3":
-        return "eagle3"
-    return "dflash2" if ir.get_text(model, Key.VERSION) == "2" else "dflash"
 
 
 def _offset(model: ov.Model) -> int:

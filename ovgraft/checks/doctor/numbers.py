@@ -25,7 +25,7 @@ from ovgraft.passbase import Context
 MOST_CANDIDATES = 15
 """Candidates per window when the draft's block is longer: that of the longest published drafts."""
 
-LITTLE = 1.1
+LITTLE = 1.5
 """Tokens per step below which other readings of the draft are tried out: a wrong one is right now and then."""
 
 _DEFAULT_CANDIDATES = 4

@@ -26,6 +26,7 @@ _MOST_TOKENS = 8
 """Mask tokens that are tried."""
 
 _SPECIAL = ("mask_token_id", "pad_token_id", "eos_token_id", "bos_token_id", "unk_token_id")
+_SHIFTS = {1: "one further up", -1: "one further down", 2: "two further up", -2: "two further down"}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -35,7 +36,7 @@ class Other:
 
     Attributes:
         code: What would be wrong if this one is right.
-        what: In words: ``with ... N tokens per step are accepted``.
+        what: In words: ``with ...: N tokens per step``.
         taps: Other states; None keeps those.
         reading: Other values around the draft.
         graft: Another draft; None keeps this one.
@@ -60,22 +61,17 @@ def other_layers(layers: tuple[int, ...], count: int, family: str) -> Iterator[O
     for code, what, ids in _layer_lists(layers, count, family):
         if ids not in seen and all(EMBEDDING_OUTPUT <= layer < count for layer in ids):
             seen.add(ids)
-            yield Other(code, f"layers {', '.join(map(str, ids))}, {what},", Taps(ids))
+            yield Other(code, f"layers {', '.join(map(str, ids))}, {what}", Taps(ids))
     if count - 1 in layers:
         yield Other("wrong-layer", "the last layer before its norm", Taps(layers, raw_last=True))
 
 
 def _layer_lists(layers: tuple[int, ...], count: int, family: str) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    for shift, words in (
-        (1, "one further up"),
-        (-1, "one further down"),
-        (2, "two further up"),
-        (-2, "two further down"),
-    ):
-        yield "wrong-layer", words, tuple(layer + shift for layer in layers)
     if len(layers) > 1:
         yield "wrong-order", "in reverse order", layers[::-1]
         yield "wrong-order", "in rising order", tuple(sorted(layers))
+    for shift, words in _SHIFTS.items():
+        yield "wrong-layer", words, tuple(layer + shift for layer in layers)
     if family == "eagle3" and len(layers) == 3:
         default = (2, count // 2, count - 3)
         yield "wrong-layer", "the default of Eagle-3", default

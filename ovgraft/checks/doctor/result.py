@@ -136,7 +136,7 @@ def warned(text: str, advice: str, *evidence: Reason, **numbers: object) -> Answ
     return Answer("warn", text, evidence, numbers, advice)
 
 
-def from_error(error: OvgraftError, advice: str = "") -> Answer:
+def from_error(error: OvgraftError, advice: str = "repair what is named, or export the model again") -> Answer:
     """A failed check that is an error somewhere else."""
     nodes: tuple[NodeRef, ...] = () if error.node is None else (error.node,)
     evidence = error.reasons or ((Reason("refused", error.message, nodes),) if nodes else ())

@@ -88,6 +88,8 @@ def options(pair: PairFacts) -> Answer:
     evidence = []
     for key in sorted(sides[0].keys() | sides[1].keys()):
         values = [side.get(key) for side in sides]
+        if key == Key.ACTIVATIONS_SCALE_FACTOR[-1] and (_number(values[1]) or 0.0) >= _needed_scale(pair.draft):
+            continue  # each model has its own; what a draft needs is asked under metadata
         if values[0] != values[1] and (_number(values[0]) is None or _number(values[0]) != _number(values[1])):
             target, draft = ("not set" if value is None else value for value in values)
             evidence.append(Reason("option", f"{key}: target {target}, draft {draft}"))
@@ -97,6 +99,10 @@ def options(pair: PairFacts) -> Answer:
     text = "; ".join(reason.message for reason in evidence)
     advice = "harmless where meant; give both pipelines the same properties when you compare numbers"
     return warned(f"runtime options differ: {text}", advice, *evidence, **numbers)
+
+
+def _needed_scale(draft: DraftFacts) -> float:
+    return _DFLASH2_SCALE if draft.family == "dflash2" else float("inf")
 
 
 def _runtime_options(model: ov.Model) -> dict[str, str]:

@@ -76,7 +76,7 @@ def mask_token(pair: PairFacts) -> Answer:
         if _has_own_mask_row(pair):
             return passed(f"token {mask}, with an embedding of its own", **numbers)
     except CheckpointError as error:
-        return from_error(error)
+        return from_error(error, "export the side file again, or take it out of the folder")
     try:
         norm, typical = _row_norms(pair, mask)
     except UnreadableWeightError as error:
