@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import openvino as ov
 
 from ovgraft import ir
 from ovgraft.drafts.contract import Key, Port
+
+if TYPE_CHECKING:
+    from ovgraft.drafts.draft_ir import DraftIr
 
 ModelKind = Literal["decoder", "dflash draft", "eagle3 draft", "text embeddings", "markov head", "other"]
 
@@ -38,6 +41,16 @@ def model_kind(model: ov.Model) -> ModelKind:
     if Port.LOGITS in outputs and inputs & {Port.INPUT_IDS, Port.INPUTS_EMBEDS}:
         return "decoder"
     return "text embeddings" if _is_text_embeddings(model) else "other"
+
+
+def draft_family(draft: DraftIr) -> str:
+    """``dflash``, ``dflash2``, ``dspark`` or ``eagle3``; DFlash IRs of all kinds have the same ports."""
+    if draft.family == "eagle3":
+        return "eagle3"
+    head = ir.get_text(draft.model, Key.MARKOV_HEAD_TYPE)
+    if head == "dflash2" or ir.get_text(draft.model, Key.VERSION) == "2":
+        return "dflash2"
+    return "dspark" if head or ir.get_text(draft.model, Key.CANDIDATE_POSITION_OFFSET) == "0" else "dflash"
 
 
 def _is_text_embeddings(model: ov.Model) -> bool:

@@ -93,7 +93,7 @@ def _model(at: int, package: PackageInfo, model: ModelInfo, tapped: frozenset[in
     return {
         "number": at,
         "title": title if len(package.models) == 1 else f"{title} / {model.name}",
-        "kind": model.kind,
+        "kind": model.title,
         "about": " · ".join(about),
         "reasons": [*([model.why_not] if model.why_not else []), *map(str, model.structure_error)],
         "cells": cells,

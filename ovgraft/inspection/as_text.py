@@ -84,7 +84,7 @@ def heading(text: str, style: Style = "heading") -> list[Block]:
 
 
 def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> list[Block]:
-    blocks: list[Block] = [Line((Cell(name, "title"), "  ", model.kind)), summary(model, symbols)]
+    blocks: list[Block] = [Line((Cell(name, "title"), "  ", model.title)), summary(model, symbols)]
     if model.why_not:
         blocks.append(Line((model.why_not,), indent=_INDENT))
     blocks += _ports(model)
@@ -109,7 +109,7 @@ def _model(model: ModelInfo, name: str, symbols: Symbols, everything: bool) -> l
 
 def _beside(model: ModelInfo, name: str, symbols: Symbols) -> list[Block]:
     """A model that travels with a package, such as a vision encoder: its ports tell enough."""
-    return [Line((Cell(name, "title"), "  ", model.kind)), summary(model, symbols), *_ports(model)]
+    return [Line((Cell(name, "title"), "  ", model.title)), summary(model, symbols), *_ports(model)]
 
 
 def summary(model: ModelInfo, symbols: Symbols) -> Line:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ovgraft.drafts.contract import Key, RtPath
+from ovgraft.drafts.kinds import draft_family
 from ovgraft.inspection.tree import FactInfo
 
 if TYPE_CHECKING:
@@ -52,13 +53,18 @@ def draft_facts(draft: DraftIr, rt_info: Mapping[str, str], config: Mapping[str,
                     return f"config.json {prefix}{key[-1]}"
         return "default"
 
-    facts = [FactInfo("family", draft.family, source(Key.DFLASH_MODE, Key.EAGLE3_MODE).replace("default", "ports"))]
+    told_by = source(Key.MARKOV_HEAD_TYPE, Key.VERSION, Key.DFLASH_MODE, Key.EAGLE3_MODE).replace("default", "ports")
+    facts = [FactInfo("family", draft_family(draft), told_by)]
     if draft.target_layer_ids is not None:
         layers = ", ".join(map(str, draft.target_layer_ids))
         facts.append(FactInfo("target layers", layers, source(Key.TARGET_LAYER_IDS, Key.HIDDEN_LAYERS_LIST)))
     if draft.hidden_width is not None:
         facts.append(FactInfo("hidden_states width", str(draft.hidden_width), "graph"))
     facts.append(FactInfo("FC", _fc(draft), "graph"))
+    if draft.family == "dflash":
+        path = "/".join(Key.CANDIDATE_POSITION_OFFSET)
+        said = (rt_info[path], f"rt_info {path}") if path in rt_info else ("1", "default")
+        facts.append(FactInfo("candidate offset", *said))
     for name, value, key in (
         ("mask token", draft.mask_token_id, Key.MASK_TOKEN_ID),
         ("block size", draft.block_size, Key.BLOCK_SIZE),

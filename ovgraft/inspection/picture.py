@@ -216,7 +216,7 @@ def _strip(package: PackageInfo, model: ModelInfo, boxes: Sequence[Box], symbols
     total = sum(entry.bytes for entry in model.weights)
     about = [layer_count(len(model.layers))] if model.layers else []
     about += [f"{number(model.ops)} ops", size(total)]
-    return Strip(f"{_name(package)} ({model.kind})", f" {symbols.dot} ".join(about), tuple(boxes), total)
+    return Strip(f"{_name(package)} ({model.title})", f" {symbols.dot} ".join(about), tuple(boxes), total)
 
 
 def _name(package: PackageInfo) -> str:

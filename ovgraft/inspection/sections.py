@@ -32,7 +32,7 @@ def render_sections(inspection: Inspection, symbols: Symbols, sections: Collecti
                 blocks.append(Line())
             title = package.role or package.name
             name = title if len(package.models) == 1 else f"{title} / {model.name}"
-            blocks += [Line((Cell(name, "title"), "  ", model.kind)), summary(model, symbols)]
+            blocks += [Line((Cell(name, "title"), "  ", model.title)), summary(model, symbols)]
             for section, render in _RENDERERS.items():
                 if section in sections:
                     blocks += render(model, symbols)

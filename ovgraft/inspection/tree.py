@@ -132,6 +132,12 @@ class ModelInfo:
     nodes: tuple[NodeInfo, ...] = ()
     graph: GraphInfo | None = None
 
+    @property
+    def title(self) -> str:
+        """What people call it: the kind, of drafts the family."""
+        family = next((fact.value for fact in self.draft if fact.name == "family"), None)
+        return self.kind if family is None else f"{family} draft"
+
 
 @dataclass(frozen=True)
 class CheckpointInfo:

@@ -13,6 +13,7 @@ import pytest
 from openvino import opset16 as ops
 
 from ovgraft import inspection, ir
+from ovgraft.drafts.contract import Key, RtPath
 from ovgraft.inspection.layout import UNICODE, plain
 from tests import models
 from tests.support import DECODERS, ROOT
@@ -107,6 +108,28 @@ def test_kinds() -> None:
     bare = models.tiny_dflash_draft()
     ir.delete(bare, ("dflash_mode",))
     assert inspection.collect_model(bare, "m").kind == "dflash draft"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "family", "offset"),
+    [
+        (None, "", "dflash", ("1", "default")),
+        (Key.CANDIDATE_POSITION_OFFSET, "0", "dspark", ("0", "rt_info dflash/candidate_position_offset")),
+        (Key.MARKOV_HEAD_TYPE, "vanilla", "dspark", ("1", "default")),
+        (Key.MARKOV_HEAD_TYPE, "dflash2", "dflash2", ("1", "default")),
+        (Key.VERSION, "2", "dflash2", ("1", "default")),
+    ],
+)
+def test_a_block_draft_is_called_by_its_family(
+    key: RtPath | None, value: str, family: str, offset: tuple[str, str], tmp_path: Path
+) -> None:
+    model = models.tiny_dflash_draft()
+    if key is not None:
+        ir.set_text(model, key, value)
+    found = inspection.inspect(models.write_package(model, tmp_path / "draft")).packages[0].models[0]
+    facts = {fact.name: fact for fact in found.draft}
+    assert (found.kind, found.title, facts["family"].value) == ("dflash draft", f"{family} draft", family)
+    assert (facts["candidate offset"].value, facts["candidate offset"].source) == offset
 
 
 def test_the_model_is_left_alone() -> None:
