@@ -11,7 +11,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft.checks.feeds import Call, FeedMaker, calls_of
-from ovgraft.checks.hosts import open_host, runnable
+from ovgraft.checks.hosts import is_per_row_draft, open_host, runnable
 from ovgraft.checks.ports import by_name, is_paged
 from ovgraft.checks.run import PARITY
 from ovgraft.checks.tolerances import Tolerances
@@ -192,8 +192,9 @@ def compare(
 
 
 def limits(given: Tolerances | None, *models: ov.Model) -> Tolerances:
-    """Limits where none are given: wider when one of the models is paged."""
-    return (given or Tolerances()).or_else(PAGED_TOLERANCES if any(map(is_paged, models)) else Tolerances())
+    """Limits where none are given: wider when one of the models is paged, or run in its paged form."""
+    paged = any(is_paged(model) or is_per_row_draft(model) for model in models)
+    return (given or Tolerances()).or_else(PAGED_TOLERANCES if paged else Tolerances())
 
 
 def shared_outputs(a: Mapping[str, ov.Output], b: Mapping[str, ov.Output]) -> dict[str, str]:

@@ -72,6 +72,7 @@ def test_a_draft_paged_under_a_stateful_target(pair: tuple[Path, Path]) -> None:
     assert found.same
     assert found.samples == 3
     assert [output.output for output in found.outputs] == ["target logits", "draft logits"]
+    assert {(output.atol, output.rtol) for output in found.outputs} == {(1e-4, 1e-4)}
 
 
 def narrow(graft: Graft) -> None:
