@@ -7,7 +7,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +21,7 @@ from ovgraft.paths import path_name
 if TYPE_CHECKING:
     import openvino as ov
 
-    from ovgraft.ir.save import Plan, Source
+    from ovgraft.ir.save import Plan, Pristine, Source
 
 _MAIN = (str(FileName.MODEL), str(FileName.LANGUAGE_MODEL))
 _NEVER_MAIN = ("openvino_tokenizer", "openvino_detokenizer", "openvino_text_embeddings", "openvino_vision")
@@ -68,7 +68,8 @@ class Package:
         self.is_checkpoint = False
         self.main_name = self.path.stem if self.kind == "xml" else self._find_main()
         self._models: dict[str, ov.Model] = {}
-        self._pristine: dict[str, tuple[ov.Model, Source]] = {}
+        self._pristine: dict[str, Pristine] = {}
+        self._unseen: dict[str, Source] = {}  # read, and in nobody's hands yet
 
     def _find_main(self) -> str:
         known = [name for name in _MAIN if self.xml(name).is_file()]
@@ -109,10 +110,14 @@ class Package:
     @property
     def models(self) -> Mapping[str, ov.Model]:
         """The live IRs read or added so far, by file name without suffix."""
+        self._show_all()
         return MappingProxyType(self._models)
 
-    def get(self, name: str) -> ov.Model | None:
-        """An IR of the package, read at first use; None when there is none of this name.
+    def read(self, name: str) -> bool:
+        """Read an IR of the package and hand it to nobody yet.
+
+        Returns:
+            Whether there is one of this name.
 
         Raises:
             ModelFileError: Its files are damaged or do not belong together.
@@ -123,12 +128,23 @@ class Package:
             from ovgraft.ir.save import Source
 
             source = Source.of(xml)
-            self._models[name] = model = ir.read_model(xml)
-            self._pristine[name] = (model.clone(), source)
+            self._models[name] = ir.read_model(xml)
+            self._unseen[name] = source
+        return name in self._models
+
+    def get(self, name: str) -> ov.Model | None:
+        """An IR of the package, read at first use; None when there is none of this name.
+
+        Raises:
+            ModelFileError: Its files are damaged or do not belong together.
+        """
+        self.read(name)
+        self._show(name)
         return self._models.get(name)
 
     def add(self, name: str, model: ov.Model) -> None:
         """Put an IR into the package, new or instead of the one of this name; it is saved with the package."""
+        self._show_all()
         self._models[str(name)] = model
 
     @property
@@ -186,10 +202,25 @@ class Package:
 
     def snapshot(self) -> Mapping[str, ov.Model]:
         """Clones of the live IRs; weight memory is shared."""
-        return {name: model.clone() for name, model in self._models.items()}
+        clones = {name: model.clone() for name, model in self._models.items()}
+        for name in tuple(self._unseen):
+            self._show(name, clones[name])
+        return clones
+
+    def _show(self, name: str, clone: ov.Model | None = None) -> None:
+        """From now on somebody may edit an IR: remember how it was read."""
+        if name in self._unseen:
+            from ovgraft.ir.save import Pristine
+
+            self._pristine[name] = Pristine.of(self._models[name], self._unseen.pop(name), clone)
+
+    def _show_all(self) -> None:
+        for name in tuple(self._unseen):
+            self._show(name)
 
     def restore(self, models: Mapping[str, ov.Model]) -> None:
         """Go back to a snapshot, which stays usable; IRs read since are read again when asked for."""
+        self._show_all()
         self._models = {name: model.clone() for name, model in models.items()}
         self._pristine = {name: pristine for name, pristine in self._pristine.items() if name in models}
 
@@ -201,7 +232,13 @@ class Package:
         """
         from ovgraft.ir.save import plan_save
 
-        return {name: plan_save(model, *self._pristine.get(name, (None, None))) for name, model in self._models.items()}
+        plans = {}
+        for name, model in self.models.items():
+            was = self._pristine.get(name)
+            plans[name] = (
+                plan_save(model, None, None) if was is None else plan_save(model, was.model, was.source, was.ops)
+            )
+        return plans
 
     def check_files(self) -> None:
         """Refuse files that somebody has changed since they were read.
@@ -209,24 +246,26 @@ class Package:
         Raises:
             ModelFileError: Somebody has.
         """
-        for _, source in self._pristine.values():
-            source.check()
+        for pristine in self._pristine.values():
+            pristine.source.check()
 
     def looks_kept(self, name: str) -> bool:
         """Whether a live IR has as many ops as when it was read: a guess, made before anything is compared."""
         if name not in self._pristine:
             return False
-        return len(self._models[name].get_ordered_ops()) == len(self._pristine[name][0].get_ordered_ops())
+        return len(self._models[name].get_ordered_ops()) == len(self._pristine[name].ops)
 
     def settle(self, plans: Mapping[str, Plan]) -> None:
         """Take the live IRs for what is on disk; called after an in-place save by these plans."""
-        from ovgraft.ir.save import Source, adopt_rt_info
+        from ovgraft.ir.save import Pristine, Source, adopt_rt_info
 
         for name, plan in plans.items():
             xml = self.xml(name)
-            pristine = self._models[name].clone() if plan.change == "full" else self._pristine[name][0]
-            adopt_rt_info(xml, self._models[name], pristine)
-            self._pristine[name] = (pristine, Source.of(xml))
+            if plan.change == "full":
+                self._pristine[name] = Pristine.of(self._models[name], Source.of(xml))
+            else:
+                self._pristine[name] = replace(self._pristine[name], source=Source.of(xml))
+            adopt_rt_info(xml, self._models[name], self._pristine[name].model)
 
 
 def _refuse_leftovers(path: Path, kind: Literal["folder", "xml"]) -> None:

@@ -237,6 +237,36 @@ def test_a_snapshot_brings_everything_back(root: Path) -> None:
         assert ir.get_text(graft.draft.models["kept"], ("note",)) is None
 
 
+def test_a_model_that_nobody_has_seen_is_cloned_once(root: Path) -> None:
+    package = Package(root / "target")
+    assert package.read("openvino_model")
+    assert not package.read("nothing")
+    snapshot = package.snapshot()
+    assert package._pristine["openvino_model"].model is snapshot["openvino_model"]
+    touch(package)
+    assert package.plan_save()["openvino_model"].change == "full"
+    package.restore(snapshot)
+    assert package.plan_save()["openvino_model"].change == "none"
+
+
+@pytest.mark.parametrize("see", [lambda package: package.model, lambda package: dict(package.models)])
+def test_a_model_that_somebody_has_seen_was_cloned_before(root: Path, see: Callable[[Package], object]) -> None:
+    package = Package(root / "target")
+    package.read("openvino_model")
+    see(package)
+    ir.set_user_data(package._models["openvino_model"].get_results()[0], "touched", "yes")
+    package.snapshot()
+    assert package.plan_save()["openvino_model"].change == "full"
+
+
+def test_a_model_that_was_replaced_unseen_is_still_compared_with_the_file(root: Path) -> None:
+    package = Package(root / "target")
+    package.read("openvino_model")
+    package.add("openvino_model", models.tiny_decoder(1, seed=3))
+    plan = package.plan_save()["openvino_model"]
+    assert (plan.change, "other values" in plan.reason) == ("full", True)
+
+
 def test_ops_that_moved_between_models_come_back(root: Path) -> None:
     graft = ovgraft.load(target=root / "target", draft=root / "draft")
     assert graft.draft is not None

@@ -83,13 +83,14 @@ def resolve_annotation(model: ov.Model) -> tuple[ov.Output, ...]:
         PreconditionError: There is no record, it is malformed, or a producer is absent or ambiguous.
     """
     entries = parse_annotation(_text(model))
-    by_name: dict[str, list[tuple[int, ov.Node]]] = {}
+    by_name: dict[str, list[tuple[int, ov.Node]]] = {producer: [] for producer, _ in entries.values()}
     for index, node in enumerate(model.get_ordered_ops()):
-        by_name.setdefault(node.get_friendly_name(), []).append((index, node))
+        if (name := node.get_friendly_name()) in by_name:
+            by_name[name].append((index, node))
     outputs: list[ov.Output] = []
     reasons: list[Reason] = []
     for i, (producer, port) in entries.items():
-        nodes = by_name.get(producer, [])
+        nodes = by_name[producer]
         refs = tuple(NodeRef(producer, node.get_type_name(), index) for index, node in nodes)
         if not nodes:
             reasons.append(Reason("no-producer", f"layer {i}: no node is named '{producer}'"))

@@ -34,13 +34,12 @@ def origins(graph: Graph) -> Origins:
     constant: list[bool] = []
     fed: list[bool] = []
     for op, sources in zip(graph.types, graph.inputs, strict=True):
-        if not sources or op in VARYING:
+        if not sources:
             constant.append(op == "Constant")
-        else:
-            constant.append(all(constant[producer] for producer, _ in sources))
-        fed.append(
-            op in ("Parameter", "ReadValue") or (op != "ShapeOf" and any(fed[producer] for producer, _ in sources))
-        )
+            fed.append(op in ("Parameter", "ReadValue"))
+            continue
+        constant.append(op not in VARYING and all([constant[producer] for producer, _ in sources]))
+        fed.append(op == "ReadValue" or (op != "ShapeOf" and any([fed[producer] for producer, _ in sources])))
     return Origins(constant, fed)
 
 
@@ -69,6 +68,7 @@ def stream(graph: Graph, source: Value, sink: Value) -> Stream | None:
     Integers, booleans and shapes are no data here, nor are the keys and values of attention.
     """
     start, end = source[0], sink[0]
+    types = graph.types
     forward: dict[int, list[int]] = {start: []}
     for node in range(start, end):
         successors = forward.get(node)
@@ -76,9 +76,10 @@ def stream(graph: Graph, source: Value, sink: Value) -> Stream | None:
             continue
         real: dict[int, bool] = {}
         for port, consumer, into in graph.consumers[node]:
-            if consumer > end or graph.types[consumer] == "ShapeOf" or (node == start and port != source[1]):
+            kind = types[consumer]
+            if consumer > end or kind == "ShapeOf" or (node == start and port != source[1]):
                 continue
-            if into in _KEY_AND_VALUE_PORTS.get(graph.types[consumer], ()):
+            if kind in _KEY_AND_VALUE_PORTS and into in _KEY_AND_VALUE_PORTS[kind]:
                 continue
             if port not in real:
                 real[port] = graph.is_real(node, port)

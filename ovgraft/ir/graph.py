@@ -34,7 +34,9 @@ class Graph:
         self.names: list[str] = [node.get_friendly_name() for node in self.nodes]
         self.inputs: list[list[tuple[int, int]]] = [
             [(self._index[id(source.get_node())], source.get_index()) for source in node.input_values()]
-            for node in self.nodes
+            if kind != "Constant"
+            else []
+            for kind, node in zip(self.types, self.nodes, strict=True)
         ]
         self.consumers: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
         for consumer, sources in enumerate(self.inputs):

@@ -9,7 +9,7 @@ import openvino as ov
 from blake3 import blake3
 
 from ovgraft.ir.constants import constant_address, constant_bytes
-from ovgraft.ir.rtinfo import leaves, node_info
+from ovgraft.ir.rtinfo import leaves, node_info, port_infos
 from ovgraft.ir.subgraphs import bodies, port_map
 
 _SMALL = 1024  # bytes up to which a constant counts by value: shapes, axes, scalars
@@ -18,7 +18,7 @@ _SMALL = 1024  # bytes up to which a constant counts by value: shapes, axes, sca
 def fingerprint(model: ov.Model) -> str:
     """Hash a model without reading its weights; equal before and after means nothing was changed.
 
-    Op types, attributes, edges, shapes, all names, node-level and model-level rt_info, the order of inputs, outputs
+    Op types, attributes, edges, shapes, all names, rt_info of ports, nodes and model, the order of inputs, outputs
     and sinks, and loop bodies count. Constants count by element type and shape, up to 1 KiB by value, above that by
     address: a model and its clone agree, two reads of one file do not.
 
@@ -54,6 +54,7 @@ def _update(hasher: blake3, model: ov.Model) -> None:
                     for output in node.outputs()
                 ],
                 node_info(node),
+                port_infos(node),
                 port_map(node),
             ],
         )

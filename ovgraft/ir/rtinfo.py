@@ -16,7 +16,13 @@ USER_DATA = "user_data"
 WEIGHTLESS_CACHE = "WeightlessCacheAttribute_0"
 """Offset of a Constant in the .bin it was read from; wrong as soon as the Constant moves to another model."""
 
-_ATTRIBUTES = frozenset({"DisablePrecisionConversion_0", "decompression_0", "fused_names_0"})
+LAYOUT = "layout_0"
+"""What the dimensions of an input or output mean; its value is asked of the node."""
+
+_NEVER_SAVED = (WEIGHTLESS_CACHE, "precision_sensitive_0")
+"""What the reader puts on constants and on inputs that take shapes; it is not written."""
+
+_ATTRIBUTES = frozenset({"DisablePrecisionConversion_0", "decompression_0", "fused_names_0", LAYOUT})
 """Frequent node-level entries whose values Python cannot see; asking for one costs an exception."""
 
 _IR_VERSION: RtPath = ("version",)  # the reader keeps the IR version here, as an int; never serialized
@@ -151,13 +157,31 @@ def strip_weightless_cache(node: ov.Node) -> None:
 
 def node_info(node: ov.Node) -> dict[str, str]:
     """All node-level entries but the .bin offset; OpenVINO's own attributes count by their key alone."""
-    info = node.get_rt_info()
+    return _texts(node.get_rt_info())
+
+
+def port_infos(node: ov.Node) -> dict[str, dict[str, str]]:
+    """Entries of inputs and outputs, by port; OpenVINO's own attributes but layouts count by their key alone."""
+    found = {}
+    for port in range(node.get_output_size()):
+        if info := _texts(node.get_output_tensor(port).get_rt_info()):
+            if LAYOUT in info and hasattr(node, "get_layout"):
+                info[LAYOUT] = str(node.get_layout())
+            found[f"output {port}"] = info
+    if type(node) is not ov.op.Constant:
+        for port, value in enumerate(node.inputs()):
+            if info := _texts(value.get_rt_info()):
+                found[f"input {port}"] = info
+    return found
+
+
+def _texts(info: Any) -> dict[str, str]:
     size = len(info)
-    if size == 0 or (size == 1 and WEIGHTLESS_CACHE in info):
+    if size == 0 or (size == 1 and any(key in info for key in _NEVER_SAVED)):
         return {}
     # islice, because running an RTMap iterator to its end costs 30 us
     return {
         key: "" if key in _ATTRIBUTES else _leaf(info[key]) or ""
         for key in itertools.islice(info, size)
-        if key != WEIGHTLESS_CACHE
+        if key not in _NEVER_SAVED
     }

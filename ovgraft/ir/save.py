@@ -6,6 +6,7 @@ is not opened. Any other difference means that OpenVINO writes both files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,12 @@ import openvino as ov
 
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
-from ovgraft.ir.compare import same_structure
+from ovgraft.ir import progress
+from ovgraft.ir.compare import op_ids, same_structure
 from ovgraft.ir.files import Stamp, file_digest, file_error, stamp, sync
 from ovgraft.ir.reading import bin_path, read_model
 from ovgraft.ir.rtinfo import delete, flatten, leaves, set_text
-from ovgraft.ir.xmltail import UnexpectedXmlError, read_rt_info, splice_rt_info
+from ovgraft.ir.xmltail import UnexpectedXmlError, has_model_info_only, read_rt_info, splice_rt_info
 
 Change = Literal["none", "metadata", "full"]
 
@@ -55,6 +57,26 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Pristine:
+    """How a model was read.
+
+    Attributes:
+        model: A clone of it.
+        source: Where it was read from.
+        ops: Its ``op_ids`` when the clone was taken.
+    """
+
+    model: ov.Model
+    source: Source
+    ops: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: ov.Model, source: Source, clone: ov.Model | None = None) -> Pristine:
+        """The model as it is now; ``clone`` when there is one already."""
+        return cls(model.clone() if clone is None else clone, source, op_ids(model))
+
+
+@dataclass(frozen=True)
 class Plan:
     """What saving a model takes.
 
@@ -70,13 +92,14 @@ class Plan:
     reason: str = ""
 
 
-def plan_save(model: ov.Model, pristine: ov.Model | None, source: Source | None) -> Plan:
+def plan_save(model: ov.Model, pristine: ov.Model | None, source: Source | None, ops: Sequence[int] = ()) -> Plan:
     """Decide what has to be written; no weights are read.
 
     Args:
         model: The live model.
         pristine: A clone taken when it was read; None for a model that was built.
         source: Where it was read from.
+        ops: Its ``op_ids`` when the clone was taken, if they were kept: they save time.
 
     Raises:
         ModelFileError: The files changed since the model was read.
@@ -86,10 +109,11 @@ def plan_save(model: ov.Model, pristine: ov.Model | None, source: Source | None)
     source.check()
     if any(not isinstance(value, str | int) or isinstance(value, bool) for value in leaves(model).values()):
         return Plan("full", reason="rt_info values that are not text")
-    difference = same_structure(model, pristine)
+    text = source.xml.read_bytes()
+    difference = same_structure(model, pristine, cloned_from=ops, bare=has_model_info_only(text))
     if difference is not None:
         return Plan("full", reason=difference)
-    text, before, wanted = source.xml.read_bytes(), flatten(pristine), flatten(model)
+    before, wanted = flatten(pristine), flatten(model)
     change: Change = "none" if wanted == before else "metadata"
     weights = bin_path(source.xml)
     wanted[Key.BIN_SIZE] = str(weights.stat().st_size if weights.exists() else 0)
@@ -126,7 +150,8 @@ def write_model(model: ov.Model, xml: Path) -> str:
     set_text(marked, Key.BIN_SIZE, _SIZE_MARK)
     set_text(marked, Key.BIN_DIGEST, _DIGEST_MARK)
     try:
-        ov.save_model(marked, xml, compress_to_fp16=False)
+        with progress.watching(bin_path(xml), weight_bytes(model)):
+            ov.save_model(marked, xml, compress_to_fp16=False)
     except RuntimeError as error:
         raise ModelFileError(
             f"{xml.name} cannot be written: no room left on the disk, or the disk fails", file=xml

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ovgraft.drafts.contract import RtPath
 
 _EDGES_END = b"</edges>"
+_RT_INFO = b"<rt_info"
 _BARE_TAIL = re.compile(rb"\s*</net>\s*")
 _NET_END = re.compile(rb"\s*</net>\s*\Z")
 _TAG = re.compile(rb'\s*<(/?)([A-Za-z_][A-Za-z0-9_.-]*)(?: name="([^"<]*)")?(?: value="([^"<]*)")? ?(/?)>')
@@ -45,6 +46,12 @@ class _Entry:
 
 _Tree = dict[str, "_Tree | str"]
 _Splice = tuple[int, int, bytes]
+
+
+def has_model_info_only(text: bytes) -> bool:
+    """Whether an IR's text has no rt_info but the model's own: none of nodes and ports, none within bodies."""
+    first = text.find(_RT_INFO)
+    return first < 0 or first > text.rfind(_EDGES_END)
 
 
 def read_rt_info(text: bytes) -> dict[RtPath, str]:

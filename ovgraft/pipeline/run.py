@@ -46,7 +46,7 @@ def execute(
         raise ValueError(f"on_error is one of {', '.join(get_args(OnError))}, got {on_error!r}")
     for package in graft.packages.values():
         if not package.is_checkpoint:
-            _ = package.model  # snapshots hold what has been read
+            package.read(package.main_name)  # snapshots hold what has been read
     start = graft.snapshot() if dry_run else None
     try:
         records = _records(pipeline, graft, on_error, strict, hooks)

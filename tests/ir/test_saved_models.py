@@ -80,6 +80,27 @@ def test_what_is_not_metadata(xml: Path) -> None:
     assert plan_save(models.tiny_decoder(1), None, None).change == "full"
 
 
+@pytest.mark.parametrize("was_there", [False, True])
+def test_entries_of_ports_are_not_metadata_of_the_model(tmp_path: Path, was_there: bool) -> None:
+    xml, model = tmp_path / "m.xml", models.tiny_decoder(1)
+    if was_there:
+        model.get_results()[0].input(0).get_rt_info()["user_datakey"] = "value"
+    ov.save_model(model, xml, compress_to_fp16=False)
+    read = Read(xml)
+    assert read.plan().change == "none"
+    port = read.model.get_results()[0].input(0)
+    if was_there:
+        del port.get_rt_info()["user_datakey"]
+    else:
+        port.get_rt_info()["user_datakey"] = "value"
+    plan = read.plan()
+    assert plan.change == "full"
+    assert "rt_info of input 0" in plan.reason
+    write_model(read.model, tmp_path / "b.xml")
+    back = ir.read_model(tmp_path / "b.xml").get_results()[0].input(0)
+    assert ("user_datakey" in back.get_rt_info()) is not was_there
+
+
 def test_values_that_are_not_text_are_left_to_openvino(xml: Path) -> None:
     read = Read(xml)
     read.model.set_rt_info(True, ["flag"])

@@ -10,6 +10,7 @@ import openvino as ov
 import pytest
 
 from ovgraft import ir
+from ovgraft.ir.compare import _Side, op_ids, same_structure
 from tests import models
 
 ops = ir.opset
@@ -52,6 +53,10 @@ def another_opset(model: ov.Model) -> None:
     old.output(0).replace(new.output(0))
 
 
+def put(port: ov.Output | ov.Input, key: str) -> None:
+    port.get_rt_info()[key] = "value"
+
+
 def more_results(model: ov.Model) -> None:
     model.add_results([ir.make_result(node(model, "Add").output(0), "more")])
 
@@ -75,6 +80,12 @@ EDITS: dict[str, Callable[[ov.Model], object]] = {
     "more tensor names": lambda model: node(model, "Parameter").output(0).get_tensor().add_names({"other"}),
     "attribute": lambda model: node(model, "MatMul").set_attribute("transpose_a", True),
     "user data": lambda model: ir.set_user_data(node(model, "MatMul"), "key", "value"),
+    "user data of an output": lambda model: put(node(model, "MatMul").output(0), "user_datakey"),
+    "user data of a constant's output": lambda model: put(node(model, "Constant").output(0), "user_datakey"),
+    "user data of an input": lambda model: put(node(model, "MatMul").input(1), "user_datakey"),
+    "layout of an input": lambda model: model.input("input_ids").get_node().set_layout(ov.Layout("NC")),
+    "layout of an output": lambda model: model.get_results()[0].set_layout(ov.Layout("NCH")),
+    "shape of a constant": lambda model: node(model, "Constant").set_attribute("shape", [1, 1]),
     "weight": replaced_weight,
     "scalar": replaced_scalar,
     "edges": swapped_edges,
@@ -105,6 +116,46 @@ def test_every_edit_is_seen(pristine: ov.Model, what: str) -> None:
     assert "\n" not in difference
     assert ir.same_structure(pristine, edited)
     assert ir.fingerprint(edited) != ir.fingerprint(pristine)
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_every_edit_is_seen_where_ops_are_known(pristine: ov.Model, what: str) -> None:
+    """What a save does: the clone is from when the model was read, and so are the numbers of its ops."""
+    edited = pristine.clone()
+    ops_then, clone = op_ids(edited), edited.clone()
+    assert same_structure(edited, clone, cloned_from=ops_then, bare=True) is None
+    EDITS[what](edited)
+    assert same_structure(edited, clone, cloned_from=ops_then, bare=True)
+
+
+def test_layouts_count_by_their_value(pristine: ov.Model) -> None:
+    one, other = pristine.clone(), pristine.clone()
+    for model, layout in ((one, "NC"), (other, "CN")):
+        model.get_parameters()[0].set_layout(ov.Layout(layout))
+    assert "layout" in str(ir.same_structure(one, other))
+    assert ir.fingerprint(one) != ir.fingerprint(other)
+
+
+def test_entries_of_ports_come_back_from_disk(pristine: ov.Model, tmp_path: Path) -> None:
+    model = pristine.clone()
+    for what in EDITS:
+        if what.startswith(("user data of", "layout of")):
+            EDITS[what](model)
+    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    back = ir.read_model(tmp_path / "m.xml")
+    assert ir.same_structure(model, back, after="save") is None
+    node(back, "MatMul").input(1).get_rt_info()["user_datakey"] = "other"
+    assert "rt_info of input 1" in str(ir.same_structure(model, back, after="save"))
+
+
+def test_numbers_of_ops_are_never_given_twice(pristine: ov.Model) -> None:
+    seen = [number for _ in range(3) for number in op_ids(pristine.clone())]
+    assert len(set(seen)) == len(seen)
+
+
+def test_outputs_that_share_a_tensor_are_told_apart(pristine: ov.Model) -> None:
+    side = _Side(pristine.get_ordered_ops())
+    assert side.inputs() == side._inputs_by_node()
 
 
 def test_a_difference_names_the_node(pristine: ov.Model) -> None:
