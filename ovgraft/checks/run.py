@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -37,11 +37,11 @@ class Settings:
         config: Compile properties.
     """
 
-    seed: int = 0
-    samples: int = 1
-    steps: int = 4
-    device: str = "CPU"
-    config: Mapping[str, Any] = field(default_factory=lambda: PARITY)
+    seed: int
+    samples: int
+    steps: int
+    device: str
+    config: Mapping[str, Any]
 
     @property
     def compile(self) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def _layer_lists(layers: tuple[int, ...], count: int, family: str) -> Iterator[t
         yield "wrong-order", "in rising order", tuple(sorted(layers))
     for shift, words in _SHIFTS.items():
         yield "wrong-layer", words, tuple(layer + shift for layer in layers)
-    if family == "eagle3" and len(layers) == 3:
-        default = (2, count // 2, count - 3)
+    default = drafts.eagle3_default_layers(count)
+    if family == "eagle3" and default is not None and len(layers) == len(default):
         yield "wrong-layer", "the default of Eagle-3", default
         yield "wrong-layer", "the default of Eagle-3 by inputs", tuple(layer - 1 for layer in default)
     elif family != "eagle3" and len(layers) > 1:
