@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,10 +54,39 @@ def model_file(folder: Path) -> Path:
 
 
 def compile_parity(model: ov.Model | Path | str, **config: Any) -> ov.CompiledModel:
-    """Compile for the CPU with the settings of :data:`PARITY`; the model itself is left as it is."""
+    """Compile for the CPU with the settings of :data:`PARITY`; the model itself is left as it is.
+
+    A small model that was compiled before, byte by byte the same when saved, is not compiled again. States are of
+    requests, so none are shared.
+    """
     core = ov.Core()
     loaded = core.read_model(str(model)) if isinstance(model, (Path, str)) else model
-    return core.compile_model(loaded, "CPU", {**PARITY, **THREADS, **config})
+    key = None if config else _content(loaded)
+    compiled = _COMPILED.pop(key, None)
+    if compiled is None:
+        compiled = core.compile_model(loaded, "CPU", {**PARITY, **THREADS, **config})
+    if key is not None:
+        _COMPILED[key] = compiled
+        if len(_COMPILED) > _KEPT:
+            del _COMPILED[next(iter(_COMPILED))]
+    return compiled
+
+
+_COMPILED: dict[str | None, ov.CompiledModel] = {}
+"""By content, the one used last at the end."""
+_KEPT = 16
+_SMALL = 32 * 2**20
+
+
+def _content(model: ov.Model) -> str | None:
+    """A hash of a model's IR files; None for a model with many weights."""
+    constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    if sum(node.get_byte_size() for node in constants) > _SMALL:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "model.xml"), Path(folder, "model.bin")
+        ov.serialize(model, *files)
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def infer(model: ov.Model | Path | str, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
