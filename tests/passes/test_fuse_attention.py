@@ -58,17 +58,31 @@ def test_same_bytes_twice(tmp_path: Path) -> None:
     assert one == two
 
 
+def unfit(name: str) -> list[Callable[..., Any]]:
+    """Styles a family cannot be written in."""
+    if name == "gpt2":
+        return [grouped_heads]  # every query head has a key head of its own
+    return [grouped_heads, select_mask] if name == "bloom" else []  # a boolean mask cannot carry ALiBi
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "gemma3_text", "gpt2", "bloom"])
-def test_real_exports(zoo: Callable[[str], Path], name: str, style: Callable[..., Any]) -> None:
-    if style is grouped_heads and name in ("gpt2", "bloom"):
-        pytest.skip("every query head has a key head of its own")
-    if style is select_mask and name == "bloom":
-        pytest.skip("a boolean mask cannot carry ALiBi")
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        *((name, first) for name in ("qwen3", "qwen3_moe", "gemma3_text", "gpt2", "bloom") for first in (0, 4)),
+        *(("gemma3_text", first) for first in (1, 5)),  # its masks alternate: every style meets both
+    ],
+)
+def test_real_exports(zoo: Callable[[str], Path], name: str, first: int) -> None:
+    """Every layer in a style of its own; the cases of a family have them all."""
     graft = ovgraft.load(zoo(name))
     wanted = logits(graft)
-    count = write_out(graft.target.model, style)
+    styles = [style for style in STYLES if style not in unfit(name)]
+    count = len(ir.Graph(graft.target.model).find(decoder.ATTENTION))
+    assert count >= 4
+    for layer in reversed(range(count)):
+        write_out(graft.target.model, styles[(first + layer) % len(styles)], only={layer})
+    assert not ir.Graph(graft.target.model).find(decoder.ATTENTION)
     assert len(fuse(graft).edits) == count
     np.testing.assert_allclose(logits(graft), wanted, atol=1e-5)
     ovgraft.Pipeline("paged-attention").run(graft)
