@@ -15,7 +15,7 @@ _REFERENCE = re.compile(rb"&#(?:x([0-9a-fA-F]+)|([0-9]+));")
 _SURROGATES = range(0xD800, 0xE000)
 _FLAT_END = re.compile(rb"</layers>\s*<edges\s*>")
 _TAG = re.compile(
-    rb"""<(?: !--.*?--> | !\[CDATA\[.*?\]\]> | [?!][^>]*> | (?P<close>/)[^>]*> |
+    rb"""<(?: !--(?:.*?-->|.*) | !\[CDATA\[(?:.*?\]\]>|.*) | [?!][^>]*> | (?P<close>/)[^>]*> |
     [^<>"']* (?:(?:"[^"]*"|'[^']*') [^<>"']*)* (?P<open>>) )""",
     re.DOTALL | re.VERBOSE,
 )

@@ -17,6 +17,7 @@ from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.reading import verify_digest
 from ovgraft.ir.save import write_model
+from ovgraft.ir.xmlcheck import is_too_deep
 from tests import models
 
 
@@ -219,6 +220,12 @@ def test_rt_info_without_end_is_refused(xml: Path, place: bytes, inner: bytes) -
     before, after = (nested, b"") if place == b"<layers>" else (b"", nested)
     xml.write_bytes(text[: text.index(b"<rt_info>\n\t\t<")].replace(place, before + place + after, 1) + b"</net>")
     assert "nests its elements without end" in str(error(xml))
+
+
+def test_a_comment_without_end_hides_all_behind_it() -> None:
+    for start in (b"<!-- >", b"<![CDATA[ >"):
+        assert not is_too_deep(b"<a>" + start + b"<x>" * 200)
+    assert is_too_deep(b"<a><!-- > -->" + b"<x>" * 200)
 
 
 def test_rt_info_of_many_levels_is_read(xml: Path) -> None:
