@@ -8,6 +8,8 @@ import pytest
 
 import ovgraft
 from ovgraft import ir
+from ovgraft.drafts.building.draft import build_draft
+from ovgraft.drafts.checkpoint import read_checkpoint
 from ovgraft.drafts.contract import Key
 from tests import models
 from tests.cli.conftest import Run
@@ -51,6 +53,15 @@ def test_a_checkpoint_becomes_a_package(run: Run, tmp_path: Path, form: str) -> 
     assert names(tmp_path / "out") == WHOLE
     model = ovgraft.load(tmp_path / "out").target.model
     assert ir.get_text(model, Key.INPUT_LAYOUT) == ("per_row" if form == "per-row" else None)
+
+
+def test_rows_of_sliding_layers_are_as_asked_for(run: Run, tmp_path: Path) -> None:
+    folder = checkpoints.write_checkpoint(tmp_path / "sliding", *checkpoints.zlab_dflash2())
+    assert run("build-draft", folder, "-o", tmp_path / "out", "--sliding-in-block", "bidirectional").code == 0
+    found = ovgraft.load(tmp_path / "out").target.model
+    for kind in ("auto", "bidirectional"):
+        wanted = build_draft(read_checkpoint(folder), sliding_in_block=kind)
+        assert (ir.same_structure(found, wanted) is None) == (kind == "bidirectional")
 
 
 def test_a_draft_built_alone_is_called_a_draft(run: Run, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import ovgraft
 from ovgraft import decoder, ir
 from ovgraft.checks.paged_runner import PagedRunner, Rows
+from ovgraft.drafts.building.draft import SlidingInBlock, build_draft
 from ovgraft.drafts.checkpoint import Checkpoint, read_checkpoint
 from ovgraft.drafts.contract import FileName, Key
 from ovgraft.errors import CheckpointError, ModelFileError, PreconditionError
@@ -165,6 +166,18 @@ class TestRefused:
         for each in (BuildDraft(), PackMarkovHead()):
             with pytest.raises(ModelFileError, match="there is no draft"):
                 Pipeline([each]).run(pairs.open_pair(target(tmp_path / each.name)))
+
+
+@pytest.mark.parametrize("kind", ["auto", "causal", "bidirectional"])
+def test_rows_of_sliding_layers_are_as_asked_for(tmp_path: Path, kind: SlidingInBlock) -> None:
+    """In z-lab's DFlash-2 they are causal unless something else is said."""
+    folder = checkpoint(tmp_path, "zlab_dflash2")
+    graft = pairs.open_pair(folder)
+    pairs.run_passes(graft, BuildDraft(sliding_in_block=kind))
+    for other in ("causal", "bidirectional"):
+        wanted = build_draft(read_checkpoint(folder), sliding_in_block=other)
+        same = ir.same_structure(graft.target.model, wanted) is None
+        assert same == (other == ("causal" if kind == "auto" else kind))
 
 
 def test_twice(tmp_path: Path) -> None:
