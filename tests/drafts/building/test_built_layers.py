@@ -168,8 +168,12 @@ class TestGemma4:
 
 
 class TestTables:
-    def test_pruned_logits_and_their_map(self, tmp_path: Path) -> None:
-        checkpoint = running.tiny(tmp_path, "minicpm_pruned")
+    @pytest.mark.parametrize("dtype", [np.int64, np.int32])
+    def test_pruned_logits_and_their_map(self, tmp_path: Path, dtype: type) -> None:
+        def edit(config: checkpoints.Config, tensors: checkpoints.Tensors) -> None:
+            tensors["d2t"] = tensors["d2t"].astype(dtype)
+
+        checkpoint = running.tiny(tmp_path, "minicpm_pruned", edit)
         (step,) = running.random_steps(checkpoint, [(5, 8)])
         outputs = Sdpa(build_draft(checkpoint)).step(step)
         assert outputs["logits"].shape == (8, checkpoints.DRAFT_VOCAB)
