@@ -1,4 +1,4 @@
-"""``python -m ovgraft``, and the ``ovgraft`` script: an interrupt is quiet from the first import on."""
+"""``python -m ovgraft``, and the ``ovgraft`` script."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 def run() -> None:
     """Run the command line and exit."""
     try:
+        from ovgraft.cli import interrupts
+
+        interrupts.install()
         from ovgraft.cli.main import main
 
         main()

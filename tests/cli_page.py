@@ -21,7 +21,8 @@ def page() -> str:
     parts = [
         "# Commands and passes",
         "",
-        "Written by `python -m tests.cli_page` from the program itself. Data goes to stdout, all else to stderr.",
+        "Written by `python -m tests.cli_page` from the program itself. Data goes to stdout, all else to stderr. On a",
+        "terminal a line tells how far a command is that takes more than half a second; `-v` adds the seconds of each step.",
         "",
         "## Shell completion",
         "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,14 +23,14 @@ from ovgraft.saving import GRAFT_FILE
 
 if TYPE_CHECKING:
     from ovgraft.checks import Verification
+    from ovgraft.cli.status import Status
     from ovgraft.graft import Graft, Snapshot
     from ovgraft.passbase import Pass
-    from ovgraft.pipeline import Hook, PassRun, Pipeline, Report
+    from ovgraft.pipeline import Hook, Pipeline, Report
     from ovgraft.saving import Saved
 
 OnError = Literal["stop", "skip"]
 When = Literal["none", "end", "each"]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def open_models(request: Request) -> Graft:
 
 
 def run(
-    graft: Graft, plan: Plan, request: Request, say: Say
+    graft: Graft, plan: Plan, request: Request, say: Status
 ) -> tuple[Report, Verification | None, OvgraftError | None]:
     """Run the passes and, when asked to, compare the numbers at the end.
 
@@ -225,10 +224,10 @@ def _read_main_models(graft: Graft) -> None:
     """So that a damaged file is told before any pass runs, and snapshots hold them."""
     for package in graft.packages.values():
         if not package.is_checkpoint:
-            package.get(package.main_name)
+            package.read(package.main_name)
 
 
-def save(graft: Graft, report: Report, request: Request, say: Say) -> Saved:
+def save(graft: Graft, report: Report, request: Request, say: Status) -> Saved:
     """Write it; a pair that gets a folder of its own, or lies in one, gets its record too."""
 
     def record(saved: Saved) -> dict[str, bytes]:
@@ -253,12 +252,8 @@ def _has_record(graft: Graft, report: Report, *, in_place: bool) -> bool:
     return report.changed and all(package.folder == home / role for role, package in graft.packages.items())
 
 
-def _hooks(plan: Plan, request: Request, say: Say) -> list[Hook]:
-    def show(run: PassRun, done: int, total: int, what: str) -> None:
-        part = f" {what} {done}/{total}" if total else ""
-        say(f"pass {run.position}/{run.total} {run.item.name}{part}")
-
-    hooks: list[Hook] = [pipeline.Progress(show), pipeline.Timing(), pipeline.Sizes()]
+def _hooks(plan: Plan, request: Request, say: Status) -> list[Hook]:
+    hooks: list[Hook] = [pipeline.Progress(say.show_pass), pipeline.Timing(), pipeline.Sizes()]
     if request.reproducer is not None:
         hooks.append(pipeline.Reproducer(request.reproducer))
     if request.dump_dir is not None:

@@ -16,7 +16,7 @@ from ovgraft.graft import Graft, Package
 from ovgraft.inspection.layout import Line
 from ovgraft.passes.build_draft import BuildDraft
 from ovgraft.passes.pack_markov_head import PackMarkovHead
-from ovgraft.pipeline import PassRun, Report, Size
+from ovgraft.pipeline import Report, Size
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,12 @@ def build(console: Console, request: Request) -> None:
         ]
     )
     with console.status() as say:
-
-        def show(run: PassRun, done: int, total: int, what: str) -> None:
-            say(f"{run.item.name} {what} {done}/{total}" if total else run.item.name)
-
         say("opening the models")
         draft = Package(request.checkpoint)
         if not draft.is_checkpoint:
             raise ModelFileError(f"{request.checkpoint} has an OpenVINO model already", file=request.checkpoint)
         graft = Graft(draft) if request.target is None else Graft(Package(request.target), draft)
-        hooks = [pipeline.Progress(show), pipeline.Timing(), pipeline.Sizes()]
+        hooks = [pipeline.Progress(say.show_pass), pipeline.Timing(), pipeline.Sizes()]
         report = pipeline.execute(passes, graft, hooks=hooks)
         if report.error is None:
             Graft(draft).save(request.output, force=request.force, on_step=say)

@@ -58,6 +58,8 @@ def command(console: Console, /, as_json: bool, **options: Any) -> None:
     MODEL is an .xml, a package folder, or a folder with target/ and draft/. With a draft, OUT gets target/, draft/ and
     graft.json, the record of what was done. A pass that fails is rolled back and nothing is written.
     """
-    from ovgraft.cli.applying import Request, apply
+    with console.status() as status:
+        status("starting")
+        from ovgraft.cli.applying import Request, apply
 
     apply(console, Request(**options))

@@ -46,6 +46,8 @@ def command(console: Console, /, as_json: bool, **options: Any) -> None:
     With --target, widths, layers, vocabulary and tables are compared with the target, and copies of its embedding and
     output layer are left out. Neither model is changed: grafting is what `ovgraft apply` does.
     """
-    from ovgraft.cli.building import Request, build
+    with console.status() as status:
+        status("starting")
+        from ovgraft.cli.building import Request, build
 
     build(console, Request(**options))

@@ -34,12 +34,13 @@ def command(ctx: click.Context, /, a: Path, b: Path, weights: bool, stat: bool, 
 
     Exits with 1 when something is different.
     """
-    from ovgraft.checks import diff
-    from ovgraft.cli.diff_table import diff_lines
-    from ovgraft.cli.opening import open_graft
-
     console: Console = ctx.obj
     with console.status() as status:
+        status("starting")
+        from ovgraft.checks import diff
+        from ovgraft.cli.diff_table import diff_lines
+        from ovgraft.cli.opening import open_graft
+
         status(f"reading {a}")
         first = open_graft(a)
         status(f"reading {b}")

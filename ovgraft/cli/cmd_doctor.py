@@ -61,19 +61,20 @@ def command(
 
     Exits with 1 when a check fails.
     """
-    from ovgraft.checks import doctor
-    from ovgraft.cli.doctor_table import diagnosis_lines
-
     console: Console = ctx.obj
     if not runs and (prompt_ids or prompts is not None):
         raise click.UsageError("prompts are for --run")
-    options = None
-    if runs:
-        texts = (*map(_ids, prompt_ids), *_arrays(prompts))
-        options = doctor.RunOptions(
-            prompts=texts, new_tokens=new_tokens, candidates=candidates, seed=seed, device=device
-        )
     with console.status() as status:
+        status("starting")
+        from ovgraft.checks import doctor
+        from ovgraft.cli.doctor_table import diagnosis_lines
+
+        options = None
+        if runs:
+            texts = (*map(_ids, prompt_ids), *_arrays(prompts))
+            options = doctor.RunOptions(
+                prompts=texts, new_tokens=new_tokens, candidates=candidates, seed=seed, device=device
+            )
         found = doctor.diagnose(_opened(path, target, draft), run=options, status=status)
     if as_json:
         console.document(found.to_dict())

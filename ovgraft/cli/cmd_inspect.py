@@ -12,6 +12,7 @@ from ovgraft.cli.options import PATH, global_options, json_option
 
 if TYPE_CHECKING:
     from ovgraft.cli.rendering import Drawing
+    from ovgraft.cli.status import Status
     from ovgraft.inspection import Request
 
 _EXAMPLE = """\b
@@ -77,13 +78,6 @@ def command(
         raise click.UsageError(f"--json and --format {form} exclude each other")
     form = "json" if as_json else form or "text"
     console.json = form == "json"
-    import json
-
-    from ovgraft import inspection
-    from ovgraft.cli.rendering import write
-    from ovgraft.inspection.layout import Line, plain
-
-    request = inspection.Request(layers=layers, weights=weights, states=states, node=node, around=around, hops=hops)
     asked = {
         "layers": layers,
         "ops": ops,
@@ -94,29 +88,40 @@ def command(
     }
     sections = [section for section, wanted in asked.items() if wanted]
     with console.status() as status:
-        status(f"reading {path}")
+        status("starting")
+        import json
+
+        from ovgraft import inspection
+        from ovgraft.cli.rendering import write
+        from ovgraft.inspection.layout import Block, Line, plain
+
+        request = inspection.Request(layers=layers, weights=weights, states=states, node=node, around=around, hops=hops)
+        blocks: list[Block] = []
         if form in ("dot", "svg", "html"):
-            text = _drawn(cast("Drawing", form), path, request)
+            text = _drawn(cast("Drawing", form), path, request, status)
         else:
+            status(f"reading {path}")
             found = inspection.inspect(path, request)
             if form == "json":
                 text = json.dumps(found.to_dict(), indent=2) + "\n"
             else:
                 blocks = inspection.render_text(found, console.symbols, everything=everything, sections=sections)
-                if output is None:
-                    console.data(*blocks)
-                    return
                 text = plain(blocks)
-    if output is None:
-        console.raw(text)
-    else:
+    if output is not None:
         write(output, text, force=force)
         console.say(Line((f"wrote {output}",)))
+    elif form == "text":
+        console.data(*blocks)
+    else:
+        console.raw(text)
 
 
-def _drawn(drawing: Drawing, path: Path, request: Request) -> str:
+def _drawn(drawing: Drawing, path: Path, request: Request, status: Status) -> str:
     from ovgraft import inspection
     from ovgraft.cli.rendering import check_format, drawn, full_request
 
     check_format(drawing, request)
-    return drawn(drawing, path, inspection.inspect(path, full_request(drawing, request)), request)
+    status(f"reading {path}")
+    found = inspection.inspect(path, full_request(drawing, request))
+    status(f"drawing {path}")
+    return drawn(drawing, path, found, request)

@@ -82,12 +82,13 @@ def command(
 
 
 def _explain(console: Console, name: str | None, model: Path | None, draft: Path | None, as_json: bool) -> int:
-    from ovgraft.cli.explaining import explain
-
     if name is None or model is None:
         raise click.UsageError("--explain expects a pass and a model")
     preset = _preset(name)
     with console.status() as status:
+        status("starting")
+        from ovgraft.cli.explaining import explain
+
         runs, data, blocks = explain(name if preset is None else preset.text, model, draft, status)
     if as_json:
         console.document(data)

@@ -58,12 +58,13 @@ def command(
 
     Exits with 1 when the answer is no.
     """
-    from ovgraft.cli.verifying import verify_one, verify_two
-
     console: Console = ctx.obj
-    limits = tolerances(atol, rtol)
-    arrays = None if inputs is None else read_inputs(inputs)
     with console.status() as status:
+        status("starting")
+        from ovgraft.cli.verifying import verify_one, verify_two
+
+        limits = tolerances(atol, rtol)
+        arrays = None if inputs is None else read_inputs(inputs)
         if b is None:
             good, data, blocks = verify_one(a, draft, arrays, status, **options)
         else:

@@ -10,24 +10,31 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TextIO
+
+from ovgraft.cli.status import Status
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from ovgraft.cli.progress import StatusLine
     from ovgraft.errors import OvgraftError
     from ovgraft.inspection.layout import Block, Symbols
 
 Color = Literal["auto", "always", "never"]
+
+_QUIET_SECONDS = 0.5  # before anything is said
+_SHORTEST_STEP = 0.05  # seconds
 
 
 class Console:
     """What a command may say, and where.
 
     Attributes:
-        verbosity: -1 quiet, 0 normal, 1 with causes, 2 with tracebacks.
+        verbosity: -1 quiet, 0 normal, 1 with causes and times, 2 with tracebacks.
         color: ``auto`` follows the stream, NO_COLOR and FORCE_COLOR.
         json: The command was asked for one JSON document on stdout.
     """
@@ -36,6 +43,8 @@ class Console:
         self.verbosity = 0
         self.color: Color = "auto"
         self.json = False
+        self._started = time.perf_counter()
+        self._status = Status()
 
     @property
     def symbols(self) -> Symbols:
@@ -90,22 +99,43 @@ class Console:
         self._draw(sys.stderr, describe_bug(error, self.verbosity))
 
     @contextmanager
-    def status(self) -> Iterator[Callable[[str], None]]:
+    def status(self) -> Iterator[Status]:
         """A line about what is going on, on a terminal only, and only for what lasts.
 
         Yields:
-            A function that sets the text.
+            Called with the step the command is at; work on files tells it how far it is.
         """
-        if self.verbosity < 0 or not _is_terminal(sys.stderr):
-            yield lambda text: None
-            return
-        from ovgraft.cli.terminal import StatusLine
+        from ovgraft.ir.progress import listening
 
-        line = StatusLine(self._rich(sys.stderr))
+        with self._line() as line, self._status.running(line) as status, listening(status):
+            yield status
+
+    @contextmanager
+    def _line(self) -> Iterator[StatusLine | None]:
+        if self.verbosity < 0 or not _is_terminal(sys.stderr) or os.environ.get("TERM") in ("dumb", "unknown"):
+            yield None
+            return
+        from ovgraft.cli.progress import StatusLine, line_console
+
+        delay = max(0.0, _QUIET_SECONDS - (time.perf_counter() - self._started))
+        line = StatusLine(line_console(sys.stderr, colored=self._colored(sys.stderr)), delay, "starting")
         try:
-            yield line.show
+            yield line
         finally:
             line.close()
+
+    def timings(self) -> None:
+        """With ``-v`` the seconds of every step, on stderr."""
+        if self.verbosity < 1 or not self._status.seconds:
+            return
+        from ovgraft.inspection.layout import Cell, Line, Table
+
+        total = time.perf_counter() - self._started
+        steps = [(text, seconds) for text, seconds in self._status.seconds.items() if seconds >= _SHORTEST_STEP]
+        rest = total - sum(seconds for _, seconds in steps)
+        rows = [(f"{seconds:.2f} s", Cell(text, "name")) for text, seconds in steps]
+        rows += [(f"{rest:.2f} s", Cell("the rest", "dim")), (f"{total:.2f} s", Cell("total", "title"))]
+        self._draw(sys.stderr, [Line((Cell("time", "heading"),)), Table(rows, align="><")])
 
     def _colored(self, stream: TextIO) -> bool:
         if self.color != "auto":

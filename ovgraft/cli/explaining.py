@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ovgraft.inspection.layout import Block, Cell, Line, Style, Table
 
 if TYPE_CHECKING:
+    from ovgraft.cli.status import Status
     from ovgraft.pipeline import PassRecord
 
 _ANSWERS: dict[str, tuple[str, str, Style]] = {
@@ -20,9 +21,7 @@ _ANSWERS: dict[str, tuple[str, str, Style]] = {
 _MOST_REASONS = 12
 
 
-def explain(
-    text: str, path: Path, draft: Path | None, status: Callable[[str], None]
-) -> tuple[bool, dict[str, object], list[Block]]:
+def explain(text: str, path: Path, draft: Path | None, status: Status) -> tuple[bool, dict[str, object], list[Block]]:
     """Run passes on clones and look at what happens.
 
     Args:
@@ -44,8 +43,7 @@ def explain(
     passes = pipeline.parse(text)
     status(f"reading {path}")
     graft = open_graft(path, draft)
-    status(f"running {text} on a copy")
-    report = pipeline.execute(passes, graft, dry_run=True)
+    report = pipeline.execute(passes, graft, dry_run=True, hooks=[pipeline.Progress(status.show_pass)])
     runs = all(record.status in ("changed", "unchanged") for record in report.records)
     data: dict[str, object] = {"schema": 1, "runs": runs, "passes": [_data(record) for record in report.records]}
     blocks = [block for record in report.records for block in (*_lines(record), Line())]

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 import ovgraft
+from ovgraft.cli import interrupts
 from ovgraft.cli.console import Console
 from ovgraft.cli.options import global_options
 
-INTERRUPTED = 130
 BUG = 5
 
 _COMMANDS = {
@@ -79,9 +79,10 @@ class LazyGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit."""
         console = Console()
-        sys.exit(
-            _guarded(console, lambda: super(LazyGroup, self).main(args, standalone_mode=False, obj=console, **extra))
-        )
+        run = super().main
+        code = _guarded(console, lambda: run(args, standalone_mode=False, obj=console, **extra))
+        console.timings()
+        sys.exit(code)
 
 
 def _guarded(console: Console, run: Callable[[], object]) -> int:
@@ -96,15 +97,27 @@ def _guarded(console: Console, run: Callable[[], object]) -> int:
         if isinstance(error.__cause__, EOFError):  # click takes every one for the end of stdin
             return _failed(console, error.__cause__)
         console.sentence("interrupted")
-        return INTERRUPTED
+        return interrupts.EXIT_CODE
     except click.UsageError as error:
         return _usage(console, error)
     except click.ClickException as error:
         console.sentence(error.format_message())
         return error.exit_code
     except Exception as error:
+        if _was_interrupted(error):
+            console.sentence("interrupted")
+            return interrupts.EXIT_CODE
         return _failed(console, error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt is behind an error: a C module whose import is interrupted says that it failed."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _usage(console: Console, error: click.UsageError) -> int:

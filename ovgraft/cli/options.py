@@ -53,7 +53,7 @@ _VERBOSE = click.option(
     count=True,
     expose_value=False,
     callback=_set_verbosity,
-    help="Print causes, OpenVINO's text included; -vv prints tracebacks.",
+    help="Print causes and how long each step took; -vv prints tracebacks.",
 )
 _QUIET = click.option(
     "-q", "--quiet", is_flag=True, expose_value=False, callback=_set_quiet, help="Only data and errors."

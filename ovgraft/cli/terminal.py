@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -31,7 +30,6 @@ _STYLES = {
 _SHORTEST_NAME = 24
 _TAIL = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")  # padding of the last column, styled or not
 _UNLIMITED = 100_000
-_STATUS_DELAY_SECONDS = 0.5
 
 
 class _Name:
@@ -112,23 +110,3 @@ def _table(table: Table, symbols: Symbols) -> Padding:
     for row in table.rows:
         drawn.add_row(*(_Name(part, symbols) if part.style == "name" else _text(part) for part in map(cell, row)))
     return Padding(drawn, (0, 0, 0, table.indent), expand=False)
-
-
-class StatusLine:
-    """A spinner that appears after a while, so that quick steps do not flicker."""
-
-    def __init__(self, console: Console) -> None:
-        self._status = console.status("")
-        self._timer = threading.Timer(_STATUS_DELAY_SECONDS, self._status.start)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def show(self, text: str) -> None:
-        """Say what is being done now."""
-        self._status.update(Text(printable(text)))
-
-    def close(self) -> None:
-        """Take the line away."""
-        self._timer.cancel()
-        self._timer.join()
-        self._status.stop()

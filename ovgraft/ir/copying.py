@@ -9,8 +9,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from ovgraft.ir import progress
+
 _FICLONE = 0x40049409  # linux/fs.h; absent from fcntl before Python 3.12
 _CHUNK = 64 << 20
+_GLANCE_SECONDS = 0.1
 
 
 def reflink(source: Path, target: Path) -> bool:
@@ -79,6 +82,7 @@ def _copy_in_kernel(source: int, target: int, stopped: Callable[[], bool]) -> No
         if count == 0:
             raise OSError(errno.EIO, "the file became shorter while it was copied")
         done += count
+        progress.advance(done, size, unit="B")
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -96,6 +100,7 @@ class BackgroundCopy:
     def __init__(self, source: Path, target: Path) -> None:
         """Start it."""
         self._target = target
+        self._size = source.stat().st_size
         self._stop = threading.Event()
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
@@ -117,7 +122,9 @@ class BackgroundCopy:
         Raises:
             OSError: The copy failed.
         """
-        self._thread.join()
+        while self._thread.is_alive():
+            progress.advance(self.done(), self._size, unit="B")
+            self._thread.join(_GLANCE_SECONDS)
         if self._error is not None:
             raise self._error
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from pathlib import Path
 
 from blake3 import blake3
 
 from ovgraft.errors import ModelFileError
+from ovgraft.ir import progress
 from ovgraft.paths import path_name
+
+_CHUNK = 256 << 20  # bytes hashed between two words on how far it is
 
 Stamp = tuple[int, int, int]
 """Inode, size and modification time of a file."""
@@ -41,7 +45,15 @@ def sync(path: Path) -> None:
 
 def file_digest(path: Path) -> str:
     """blake3 of a file in hex, read by mapping it, on all cores."""
-    return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+    hasher = blake3(max_threads=blake3.AUTO)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+    for start in range(0, size, _CHUNK):
+        progress.advance(start, size, unit="B")
+        hasher.update(view[start : start + _CHUNK])
+    progress.advance(size, size, unit="B")
+    return hasher.hexdigest()
 
 
 def walk_files(folder: Path) -> list[Path]:

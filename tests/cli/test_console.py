@@ -141,6 +141,15 @@ def test_an_error_shows_sentence_reasons_and_hint() -> None:
     ]
 
 
+def test_many_reasons_and_long_names_are_bounded() -> None:
+    reasons = tuple(Reason("missing", f"tensor {number} is missing") for number in range(20))
+    error = ModelFileError("n" * 5000, hint="h" * 5000, reasons=reasons)
+    lines = plain(describe(error, 0)).splitlines()
+    assert max(map(len, lines)) < 1100
+    assert lines[8:10] == ["  - tensor 7 is missing", "  and 12 more (-v prints them)"]
+    assert "tensor 19 is missing" in plain(describe(error, 1))
+
+
 def test_causes_and_tracebacks_only_when_asked_for() -> None:
     try:
         try:

@@ -138,6 +138,14 @@ def test_ctrl_c_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "interrupted" in outcome.err
 
 
+def test_a_file_that_ends_early_is_no_interrupt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(path: Path, *_: object) -> None:
+        raise EOFError("no data left")
+
+    monkeypatch.setattr("ovgraft.inspection.packages.inspect", ends)
+    assert run("inspect", "x").code == 5
+
+
 def test_an_interrupt_while_modules_are_imported_is_quiet() -> None:
     program = """
 import sys

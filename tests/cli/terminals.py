@@ -1,0 +1,92 @@
+"""Programs on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.support import ROOT
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a program did to the terminal.
+
+    Attributes:
+        code: Exit code.
+        raw: All it wrote.
+    """
+
+    code: int
+    raw: str
+
+    @property
+    def text(self) -> str:
+        """Without escape sequences."""
+        return _ESCAPE.sub("", self.raw)
+
+    @property
+    def left(self) -> list[str]:
+        """The lines that stand there at the end: carriage return and "erase line" are obeyed."""
+        lines = [""]
+        for piece in re.split(r"(\r|\n|\x1b\[\d*[A-Za-z])", self.raw):
+            if piece == "\n":
+                lines.append("")
+            elif piece in ("\x1b[2K", "\r"):
+                lines[-1] = "" if piece != "\r" else lines[-1]
+            elif piece == "\x1b[1A":
+                lines.pop()
+            else:
+                lines[-1] += _ESCAPE.sub("", piece)
+        return [line.rstrip() for line in lines if line.strip()]
+
+    @property
+    def cursor_shown(self) -> bool:
+        """Whether the cursor was given back."""
+        return self.raw.rfind("\x1b[?25h") >= self.raw.rfind("\x1b[?25l")
+
+
+def on_terminal(
+    args: Sequence[object], *, columns: int = 100, interrupt_at: str | None = None, env: dict[str, str] | None = None
+) -> Shown:
+    """Run Python with arguments.
+
+    Args:
+        args: Of the interpreter.
+        columns: Width of the terminal.
+        interrupt_at: Press Ctrl-C once this text was seen.
+        env: More environment.
+    """
+    pid, end = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **(env or {})}
+        environment.pop("NO_COLOR", None) if "NO_COLOR" not in (env or {}) else None
+        os.execve(sys.executable, [sys.executable, *map(str, args)], environment)
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    raw = b""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if interrupt_at is not None and interrupt_at in _ESCAPE.sub("", raw.decode("utf-8", "replace")):
+            os.write(end, b"\x03")
+            interrupt_at = None
+        if select.select([end], [], [], 0.05)[0]:
+            try:
+                piece = os.read(end, 65536)
+            except OSError:  # Linux says so when the other end is closed
+                break
+            if not piece:
+                break
+            raw += piece
+    os.close(end)
+    return Shown(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), raw.decode("utf-8", "replace"))
