@@ -30,6 +30,7 @@ SUFFIX = ".ovgraft-save"
 _NEW = "new"  # files being written
 _READY = "ready"  # what _NEW is called once it is whole everywhere and the swap begins
 _OLD = "old"  # what the swap moved aside
+_DONE = "done"  # what _OLD is called once nobody may go back to it, because it is being deleted
 _OTHERS = "others"  # the hidden folders of the other places of the same save, one a line
 
 OnStep = Callable[[str], None]
@@ -113,8 +114,11 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _holds_something(stage: Path) -> bool:
-    """Whether anything but a lock lies there; a process that died after its last file leaves nothing to decide."""
-    return stage.exists() and (not stage.is_dir() or any(path.name != LOCK for path in stage.iterdir()))
+    """Whether anything lies there to decide about; a process that died as it cleaned up leaves nothing."""
+    if not stage.is_dir():
+        return stage.exists()
+    left = [path for path in stage.iterdir() if path.name not in (LOCK, _DONE, _OTHERS)]
+    return any(path.name not in (_OLD, _READY) or _files(path) for path in left)
 
 
 def _running(stage: Path) -> ModelFileError:
@@ -165,6 +169,7 @@ def _open(folder: Path, file: str | None) -> Place:
     try:
         if _holds_something(stage):
             raise _leftover(stage, sure=is_locked(stage) is not None)
+        _empty(stage)
         (stage / _NEW).mkdir()
     except BaseException as error:
         remove_locked(stage, lock)
@@ -237,12 +242,20 @@ def staging(folders: Sequence[tuple[Path, str | None]], on_step: OnStep) -> Iter
 def _remove_stages(places: list[Place]) -> None:
     for place in places:
         with contextlib.suppress(OSError):
-            for entry in [entry for entry in os.scandir(place.stage) if entry.name != LOCK]:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    os.unlink(entry)
+            os.rename(place.stage / _OLD, place.stage / _DONE)
+    for place in places:
+        _empty(place.stage)
         remove_locked(place.stage, place.lock)
+
+
+def _empty(stage: Path) -> None:
+    """Delete all of a hidden folder but its lock, as far as that can be."""
+    with contextlib.suppress(OSError):
+        for entry in [entry for entry in os.scandir(stage) if entry.name != LOCK]:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                os.unlink(entry)
 
 
 def _sync_staged(places: list[Place], on_step: OnStep) -> None:

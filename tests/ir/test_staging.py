@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from ovgraft.errors import ModelFileError
 from ovgraft.ir.locking import LOCK, is_locked, keep_unlocked, lock_folder, remove_locked
-from ovgraft.ir.staging import is_stage, refuse_leftover, stage_of, staging
+from ovgraft.ir.staging import Place, is_stage, refuse_leftover, stage_of, staging
 
 State = dict[str, str]
 
@@ -375,6 +376,37 @@ def test_no_save_begins_while_one_looks_at_what_was_left(tmp_path: Path) -> None
         with pytest.raises(BlockingIOError):
             lock_folder(tmp_path / "stage")
     os.close(lock_folder(tmp_path / "stage"))
+
+
+def save_a_and_one(root: Path, places: list[Place]) -> None:
+    with staging([(root / "a", None), (root, "one")], no_step) as (a, one):
+        places += [a, one]
+        for name in ("m.xml", "m.bin"):
+            a.new(Path(name)).write_text(f"new {name}")
+        for name in ("one.xml", "one.bin"):
+            one.new(Path(name)).write_text(f"new {name}")
+
+
+def test_death_while_old_files_are_deleted_leaves_nothing_to_go_back_to(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(folder: os.DirEntry[str], *, ignore_errors: bool) -> None:
+        if next(Path(folder).rglob("m.xml"), None):
+            next(Path(folder).rglob("m.xml")).unlink()
+            raise KeyboardInterrupt
+
+    places: list[Place] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", die)
+        with pytest.raises(KeyboardInterrupt):
+            save_a_and_one(root, places)
+    for place in places:
+        os.close(place.lock)
+    refuse_leftover(stage_of(root / "a"))
+    refuse_leftover(stage_of(root, "one"))
+    save_all_to_a(root, no_step)
+    assert not stage_of(root / "a").exists()
+    assert state(root)["a/m.xml"] == "new m.xml"
 
 
 def test_a_save_that_ends_while_a_load_looks_is_no_trouble(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
