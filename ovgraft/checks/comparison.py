@@ -24,7 +24,7 @@ Array = NDArray[Any]
 STEPS = 4
 """Decode steps after the prefill."""
 
-PAGED_TOLERANCES = Tolerances(atol=1e-4, rtol=1e-4)
+PAGED_TOLERANCES = Tolerances(atol=1e-4, rtol=1e-4, by_row=True)
 """Where a model is paged: other kernels sum in another order."""
 
 
@@ -53,6 +53,7 @@ class OutputDifference:
         where: Place of ``max_abs``; None when nothing differs.
         atol: Absolute limit.
         rtol: Relative limit.
+        by_row: Relative to the largest number of the row, not to each number.
         problem: Why it is not the same: ``differs``, ``empty``, ``not finite in <call>`` or ``shapes differ in <call>:
             ...``; ``""`` when it is.
     """
@@ -65,6 +66,7 @@ class OutputDifference:
     where: Place | None
     atol: float
     rtol: float
+    by_row: bool = False
     problem: str = ""
 
     @property
@@ -76,7 +78,13 @@ class OutputDifference:
         """For people, for example ``logits differs: 0.25 at step 1 [0,0,17], limit 1e-05``."""
         if self.problem != "differs":
             return f"{self.output}: {self.problem}"
-        return f"{self.output} differs: {self.max_abs:.3g} at {self.where}, limit {self.atol:g} + {self.rtol:g} |a|"
+        return f"{self.output} differs: {self.max_abs:.3g} at {self.where}, limit {self.limit}"
+
+    @property
+    def limit(self) -> str:
+        """How far apart two numbers may be, for people."""
+        size = "max|row|" if self.by_row else "|a|"
+        return f"{self.atol:g} + {self.rtol:g} {size}" if self.atol or self.rtol else "exact"
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,7 @@ class Tally:
     """Adds up the differences of some outputs over many inferences."""
 
     def __init__(self, names: Sequence[str] | Mapping[str, str], tolerances: Tolerances) -> None:
-        self._entries = {name: _Entry(name, *tolerances.of(name)) for name in names}
+        self._entries = {name: _Entry(name, *tolerances.of(name), tolerances.by_row) for name in names}
 
     def add(self, a: Mapping[str, Array], b: Mapping[str, Array], sample: int, call: str) -> None:
         """One inference of both."""
@@ -224,8 +232,8 @@ class Tally:
 
 
 class _Entry:
-    def __init__(self, name: str, atol: float, rtol: float) -> None:
-        self.name, self.atol, self.rtol = name, atol, rtol
+    def __init__(self, name: str, atol: float, rtol: float, by_row: bool) -> None:
+        self.name, self.atol, self.rtol, self.by_row = name, atol, rtol, by_row
         self.elements, self.sum = 0, 0.0
         self.max_abs, self.max_rel = 0.0, 0.0
         self.where: Place | None = None
@@ -245,7 +253,8 @@ class _Entry:
         size = np.abs(wide_a)
         if not np.issubdtype(a.dtype, np.floating):
             self.atol = self.rtol = 0.0  # ids are right or wrong; f64 holds every one of them
-        if (distance > self.atol + self.rtol * size).any():
+        row = size.max(axis=-1, keepdims=True) if self.by_row and size.ndim else size
+        if (distance > self.atol + self.rtol * row).any():
             self._fail("differs")
         largest = float(distance.max())
         if largest > self.max_abs:
@@ -264,6 +273,7 @@ class _Entry:
     def result(self) -> OutputDifference:
         problem = self.problem or ("" if self.elements else "empty")
         mean = self.sum / self.elements if self.elements else 0.0
+        limits = self.atol, self.rtol, self.by_row
         return OutputDifference(
-            self.name, self.elements, self.max_abs, self.max_rel, mean, self.where, self.atol, self.rtol, problem
+            self.name, self.elements, self.max_abs, self.max_rel, mean, self.where, *limits, problem
         )

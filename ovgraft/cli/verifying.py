@@ -168,7 +168,7 @@ def _differences(comparisons: Sequence[Comparison]) -> Table:
             _small(output.max_rel),
             _small(output.mean_abs),
             "-" if output.where is None else str(output.where),
-            _limit(output.atol, output.rtol),
+            output.limit,
             Cell("ok", "good")
             if output.same
             else Cell("FAIL" if output.problem == "differs" else output.problem, "bad"),
@@ -178,10 +178,6 @@ def _differences(comparisons: Sequence[Comparison]) -> Table:
     ]
     header = ("", "output", "max abs", "max rel", "mean abs", "where", "limit", "")
     return Table(rows, header=header, align="<<>>><<<")
-
-
-def _limit(atol: float, rtol: float) -> str:
-    return f"{atol:g} + {rtol:g}|a|" if atol or rtol else "exact"
 
 
 def _small(value: float) -> str:

@@ -145,3 +145,24 @@ def test_alone_finds_what_is_not_finite() -> None:
     assert not report.good
     assert report.outputs[0].problem == "not finite in call"
     assert json.loads(json.dumps(report.to_dict()))["good"] is False
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_limits_relative_to_the_number_or_to_its_row(by_row: bool) -> None:
+    """Beside 1,000 an error of 0.05 is rounding; in a row of ones it is none."""
+    limits = checks.Tolerances(atol=0, rtol=1e-4, by_row=by_row)
+    found = []
+    for large in (1000, 1):
+        tally = Tally(["y"], limits)
+        row = np.array([[1.0, large], [1, 1]], np.float32)
+        tally.add({"y": row}, {"y": row + np.array([[0.05, 0], [0, 0]], np.float32)}, 0, "call")
+        found += tally.differences()
+    assert [output.same for output in found] == [by_row, False]
+    assert found[1].sentence() == f"y differs: 0.05 at call [0,0], limit 0 + 0.0001 {'max|row|' if by_row else '|a|'}"
+
+
+def test_limits_that_are_not_set_are_the_default_of_the_comparison() -> None:
+    given = checks.Tolerances(atol_of={"y": 3})
+    assert given.of("x") == (1e-5, 1e-5)
+    wide = given.or_else(checks.Tolerances(atol=1, rtol=2, atol_of={"y": 7, "z": 8}, by_row=True))
+    assert (wide.of("x"), wide.of("y"), wide.of("z"), wide.by_row) == ((1, 2), (3, 2), (8, 2), True)

@@ -34,6 +34,24 @@ def test_the_grafted_pair_against_the_ungrafted_one(run: Run, target: Path, draf
     assert "same within limits  (2 samples, prefill and 2 steps" in outcome.out
 
 
+def test_a_paged_pair_alone_and_against_the_stateful_one(run: Run, grafted: Path, tmp_path: Path) -> None:
+    """The verdict is whole: drafts are compared too, under the limits of paged kernels."""
+    passes = "per-row-draft,paged-attention,paged-attention{model=draft}"
+    assert run("apply", grafted, "-p", passes, "-o", tmp_path / "paged").code == 0
+    alone = run("verify", tmp_path / "paged", "--steps", 1)
+    assert alone.code == 0, alone.err
+    assert "all numbers are finite  (1 sample, prefill and 1 step, seed 0, CPU, f32)" in alone.out
+    for sides in ((grafted, tmp_path / "paged"), (tmp_path / "paged", tmp_path / "paged")):
+        outcome = run("verify", *sides, "--steps", 1)
+        assert outcome.code == 0, outcome.err
+        said = "target: 3 samples in one batch, whole, chunks of 7, one by one; draft: 3 samples, prefill and 1 step"
+        assert f"same within limits  ({said}; seed 0, CPU, f32)" in outcome.out
+        assert "0.0001 + 0.0001 max|row|" in outcome.out
+        assert "as far as compared" not in outcome.out
+    strict = run("verify", grafted, tmp_path / "paged", "--steps", 0, "--atol", "0", "--rtol", "0")
+    assert strict.code == 1
+
+
 def test_other_weights_are_1_with_numbers(run: Run, target: Path, tmp_path: Path) -> None:
     other = models.write_package(models.tiny_decoder(layers=4, seed=5), tmp_path / "other")
     outcome = run("verify", target, other, "--steps", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import openvino as ov
 from blake3 import blake3
 
@@ -159,7 +160,8 @@ def _weights(found: Alignment) -> tuple[tuple[WeightDifference, ...], int]:
         compared += a.get_byte_size()
         if constant_address(a.data) == constant_address(b.data):
             continue
-        digests = [blake3(constant_bytes(node).data).hexdigest() for node in (a, b)]
-        if digests[0] != digests[1]:
+        contents = constant_bytes(a), constant_bytes(b)
+        if not np.array_equal(*contents):  # a tenth of the time of two digests
+            digests = [blake3(content.data).hexdigest() for content in contents]
             different.append(WeightDifference(found.a.ref(i), found.b.ref(j), a.get_byte_size(), *digests))
     return tuple(different), compared
