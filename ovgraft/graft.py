@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _MAIN = (str(FileName.MODEL), str(FileName.LANGUAGE_MODEL))
 _NEVER_MAIN = ("openvino_tokenizer", "openvino_detokenizer", "openvino_text_embeddings", "openvino_vision")
 _LEFT_BEHIND = (
-    *("*.safetensors", "*.safetensors.index.json", "*.npz", "*.onnx", "*.onnx.data", "*.onnx_data"),
-    *("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.gguf"),
+    *(*CHECKPOINT_WEIGHTS, "*.safetensors.index.json", "*.onnx.data", "*.onnx_data"),
+    *("*.bin", "*.bin.index.json", "*.pkl", "*.gguf"),
     *("tokenizer*", "openvino_tokenizer.*", "openvino_detokenizer.*", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template*", "*.tiktoken", "spiece.model", "sentencepiece*.model"),
 )
@@ -128,8 +128,9 @@ class Package:
             from ovgraft.ir.save import Source
 
             source = Source.of(xml)
-            self._models[name] = ir.read_model(xml)
-            self._unseen[name] = source
+            model = ir.read_model(xml)
+            source.check()  # in the middle of a save the .xml may have been the old one and the .bin the new one
+            self._models[name], self._unseen[name] = model, source
         return name in self._models
 
     def get(self, name: str) -> ov.Model | None:

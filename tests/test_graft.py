@@ -57,6 +57,26 @@ def root(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+@pytest.mark.parametrize("suffix", [".xml", ".bin"])
+def test_files_that_are_replaced_while_they_are_read(root: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = root / "target" / f"openvino_model{suffix}"
+    real = ir.read_model
+
+    def late(xml: Path) -> ov.Model:
+        model = real(xml)
+        other = file.with_name("other")
+        other.write_bytes(file.read_bytes())
+        os.replace(other, file)
+        return model
+
+    package = Package(root / "target")
+    with monkeypatch.context() as patch:
+        patch.setattr(ir, "read_model", late)
+        with pytest.raises(ModelFileError, match="changed on disk since it was read"):
+            _ = package.model
+    assert package.model is not None
+
+
 def stamps(root: Path) -> dict[str, tuple[int, ...]]:
     """Everything but the time of the last reading."""
     found = {path.relative_to(root).as_posix(): path.stat() for path in root.rglob("*")}
