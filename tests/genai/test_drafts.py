@@ -31,8 +31,9 @@ def test_exported_dflash_draft_on_annotated_target(
     draft = zoo(f"{name}_dflash_draft")
     target = annotated(zoo(name), draft, tmp_path / "grafted")
     alone = runtime.generate(runtime.pipeline(zoo(name)), PROMPTS)
+    pipe = runtime.pipeline(target, draft)
     for count in (1, 4, 7):
-        drafted = runtime.generate(runtime.pipeline(target, draft), PROMPTS, assistant_tokens=count)
+        drafted = runtime.generate(pipe, PROMPTS, assistant_tokens=count)
         assert drafted.tokens == alone.tokens
         assert drafted.processed > 0
         if accepts:
