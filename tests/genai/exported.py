@@ -1,4 +1,4 @@
-"""The checkpoint behind an exported v1 draft, for drafts that came without one: the same numbers, z-lab's names."""
+"""Exported drafts built anew: the checkpoint behind one that came without, and the IR ovgraft builds from it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ovgraft import ir
+from ovgraft import ir, load
 from ovgraft.ir.constants import constant_bytes
+from ovgraft.passes.build_draft import BuildDraft
+from ovgraft.pipeline import Pipeline
 from tests.drafts import checkpoints
 
 
 def checkpoint_of(draft: Path, out: Path) -> Path:
-    """Write a checkpoint with the weights of an exported IR.
+    """Write a checkpoint with the weights of an exported IR: the same numbers, z-lab's names.
 
     Args:
         draft: Package of the exported draft; matrices in f32, f16 or bf16.
@@ -55,3 +57,11 @@ def _norms(config: dict[str, Any]) -> dict[str, str]:
         for norm in ("q_norm", "k_norm"):
             names[f"layers.{layer}.self_attn.{norm}.weight"] = "head_dim"
     return names
+
+
+def built(checkpoint: Path, target: Path, out: Path) -> Path:
+    """The draft's package, from its checkpoint alone."""
+    graft = load(target=target, draft=checkpoint)
+    Pipeline([BuildDraft()]).run(graft)
+    graft.save(out)
+    return out / "draft"

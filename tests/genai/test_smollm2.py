@@ -14,6 +14,7 @@ import pytest
 
 from tests import support
 from tests.genai import runtime
+from tests.genai.exported import built, checkpoint_of
 
 pytestmark = [pytest.mark.genai, pytest.mark.slow]
 
@@ -94,3 +95,13 @@ def test_states_of_other_layers_draft_worse(
     wrong = answers(runtime.with_tokenizer(tmp_path, annotated), draft)
     assert wrong.tokens == alone.tokens
     assert wrong.accepted < 0.7 * drafted.accepted
+
+
+def test_the_same_draft_built_from_its_checkpoint(
+    annotated: Path, draft: Path, drafted: runtime.Outcome, tmp_path: Path, record_property: Any
+) -> None:
+    """As many tokens per step as with the exporter's IR."""
+    ours = answers(annotated, built(checkpoint_of(draft, tmp_path / "checkpoint"), annotated, tmp_path / "built"))
+    record_property("tokens_per_step", ours.tokens_per_step)
+    assert ours == drafted
+    assert ours.tokens_per_step > 1.3
