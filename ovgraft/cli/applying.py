@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import click
 from ovgraft import pipeline
 from ovgraft.cli.console import Console
 from ovgraft.cli.opening import open_graft
-from ovgraft.cli.records import graft_record, run_record
-from ovgraft.cli.report_file import report_file
+from ovgraft.cli.output_file import output_file
+from ovgraft.cli.records import graft_record, report_text, run_record
 from ovgraft.cli.report_table import report_lines
 from ovgraft.errors import ModelFileError, OvgraftError, SpecError
 from ovgraft.inspection.layout import Line
@@ -77,7 +78,8 @@ def apply(console: Console, request: Request) -> None:
     check_usage(request)
     plan = make_plan(request)
     check_output(request)
-    with report_file(request.report) as report_out:
+    with contextlib.ExitStack() as stack:
+        report_out = None if request.report is None else stack.enter_context(output_file(request.report, "the report"))
         with console.status() as say:
             say("opening the models")
             graft = open_models(request)
@@ -85,12 +87,13 @@ def apply(console: Console, request: Request) -> None:
             saved = None
             to_save = error is None and not request.dry_run
             record = run_record(report, verification, graft.packages, request.output, written=to_save)
+            text = report_text(record)
             if report_out is not None:
-                report_out.reserve(record)
+                report_out.reserve(len(text))
             if to_save:
                 saved = save(graft, report, request, say)
         if report_out is not None:
-            report_out.write(record, "the models were written" if saved is not None and saved.files else "")
+            report_out.write(text, "the models were written" if saved is not None and saved.files else "")
     if console.json:
         console.document(record)
         console.json = False  # an error below goes to stderr only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,3 +54,9 @@ def run_record(
         "output": None if output is None else str(output.resolve()),
     }
     return content
+
+
+def report_text(record: dict[str, Any]) -> bytes:
+    """The content of ``--report``: the record of a run and the time it ended."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return (json.dumps({**record, "time": now}, indent=2) + "\n").encode()

@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ovgraft.errors import ModelFileError, SpecError
+from ovgraft.cli.output_file import output_file
+from ovgraft.errors import SpecError
 
 if TYPE_CHECKING:
     from ovgraft.inspection import Inspection, Request
@@ -69,16 +70,13 @@ def drawn(drawing: Drawing, path: Path, found: Inspection, request: Request) -> 
 
 
 def write(file: Path, text: str, *, force: bool) -> None:
-    """Write a new file, or replace one when told to.
+    """Write a new file, or replace one when told to; whole or not at all.
 
     Raises:
-        ModelFileError: It exists.
+        ModelFileError: It exists, or cannot be written.
     """
-    try:
-        with file.open("w" if force else "x", encoding="utf-8", newline="\n") as out:
-            out.write(text)
-    except FileExistsError as error:
-        raise ModelFileError("the output exists", file=file, hint="--force replaces it") from error
+    with output_file(file, "the output", replace=force) as out:
+        out.write(text.encode())
 
 
 def _picture(found: Inspection) -> Picture | None:
