@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import PATH, global_options, json_option
+from ovgraft.cli.options import PATH, completes, global_options, json_option
 
 _EXAMPLE = """\b
 Example:
@@ -21,10 +21,24 @@ Example:
 @click.argument("model", type=PATH, required=False)
 @click.option("--target", type=PATH, metavar="DIR", help="The model that is drafted for.")
 @click.option("--draft", type=PATH, metavar="DIR", help="Its draft: a package, an .xml, or a checkpoint folder.")
-@click.option("-p", "--passes", multiple=True, metavar="PASSES", help="Pipeline text; may repeat.")
+@click.option(
+    "-p",
+    "--passes",
+    multiple=True,
+    metavar="PASSES",
+    shell_complete=completes("pipeline_text"),
+    help="Pipeline text; may repeat.",
+)
 @click.option("-c", "--config", type=PATH, metavar="FILE.toml", help="A pipeline file; runs before -p.")
-@click.option("--preset", metavar="NAME", help="A ready-made pipeline; runs first. `ovgraft passes` lists them.")
-@click.option("--skip", multiple=True, metavar="PASS", help="Leave this pass out; may repeat.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    shell_complete=completes("presets"),
+    help="A ready-made pipeline; runs first. `ovgraft passes` lists them.",
+)
+@click.option(
+    "--skip", multiple=True, metavar="PASS", shell_complete=completes("passes"), help="Leave this pass out; may repeat."
+)
 @click.option("-o", "--output", type=PATH, metavar="OUT", help="A folder, or an .xml when the input is one.")
 @click.option("--in-place", is_flag=True, help="Replace the input.")
 @click.option("--force", is_flag=True, help="Replace OUT when it exists.")

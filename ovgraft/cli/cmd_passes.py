@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ovgraft.cli.console import Console
-from ovgraft.cli.options import PATH, global_options, json_option
+from ovgraft.cli.options import PATH, completes, global_options, json_option
 
 if TYPE_CHECKING:
     from ovgraft.inspection.layout import Block
@@ -32,7 +32,7 @@ Example:
 
 
 @click.command("passes", epilog=_EXAMPLE)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completes("names"))
 @click.argument("model", type=PATH, required=False)
 @click.option("--explain", "explains", is_flag=True, help="Would NAME fire on MODEL, and why? Nothing is written.")
 @click.option("--draft", type=PATH, help="The draft of MODEL, for --explain.")

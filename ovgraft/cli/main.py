@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ import ovgraft
 from ovgraft.cli import interrupts
 from ovgraft.cli.console import Console
 from ovgraft.cli.options import global_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 BUG = 5
 
@@ -71,6 +74,14 @@ class LazyGroup(click.Group):
             ctx.fail(f"no such command '{args[0]}'{hint}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and their lines from the table above, and the options of the group."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=_COMMANDS[name]) for name in self.list_commands(ctx)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(item for item in found if item.value.startswith(incomplete)), *options]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of commands, from the lines above."""
         with formatter.section("Commands"):
@@ -78,6 +89,12 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit."""
+        if "_OVGRAFT_COMPLETE" in os.environ:
+            from click.shell_completion import add_completion_class
+
+            from ovgraft.cli.completion import Bash
+
+            add_completion_class(Bash)
         console = Console()
         run = super().main
         code = _guarded(console, lambda: run(args, standalone_mode=False, obj=console, **extra))

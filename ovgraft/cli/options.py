@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ovgraft.cli.console import Console
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path, readable=False)
 """Any path, there or not: whoever opens it says what is wrong, and that is exit code 3, not 2."""
+
+
+def completes(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """A function of :mod:`ovgraft.cli.completion`, imported when the shell asks."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from ovgraft.cli import completion
+
+        found: list[CompletionItem] = getattr(completion, what)(ctx, param, incomplete)
+        return found
+
+    return complete
 
 
 def global_options(function: Function) -> Function:
