@@ -168,7 +168,8 @@ def check_output(request: Request) -> None:
     output = request.output
     sources = [source for source in (request.model, request.target, request.draft) if source and source.exists()]
     if request.report is not None:
-        _check_report(request.report, sources, output)
+        config = [request.config] if request.config is not None else []
+        _check_report(request.report, [*sources, *config], output)
     if output is None or request.dry_run or not output.exists():
         return
     if any(output.samefile(source) for source in sources):
@@ -187,7 +188,8 @@ def _check_report(report: Path, sources: list[Path], output: Path | None) -> Non
     if output is not None and place.is_relative_to(os.path.realpath(output)):
         raise ModelFileError(f"the report {report} lies within the output", hint="name a file beside it")
     if report.suffix in (".xml", ".bin") or report.name == GRAFT_FILE:
-        raise ModelFileError(f"{report.name} is what a file of the output is called", file=report, hint="name a .json")
+        text = f"the report is called {report.name}, as a file of the output may be"
+        raise ModelFileError(text, file=report, hint="name it report.json")
 
 
 def open_models(request: Request) -> Graft:

@@ -223,13 +223,20 @@ def test_a_report_replaces_no_file_of_input_or_output(run: Run, target: Path, tm
         outcome = run("apply", source, "-p", ANNOTATE, "--dry-run", "--report", report)
         assert outcome.code == 3
         assert said in outcome.err
+    config = tmp_path / "passes.toml"
+    config.write_text(text := f'schema = 1\n[[pass]]\nuse = "{ANNOTATE}"\n')
+    outcome = run("apply", target, "-c", config, "--dry-run", "--report", config)
+    assert outcome.code == 3
+    assert "would replace a file of the input" in outcome.err
+    assert config.read_text() == text
+    config.unlink()
     out = tmp_path / "out"
     out.mkdir()
     for source, output, report, said in (
         (target, out, out / "report.json", "lies within the output"),
         (xml, tmp_path / "out.xml", tmp_path / "out.xml", "lies within the output"),
-        (xml, tmp_path / "out.xml", tmp_path / "out.bin", "what a file of the output is called"),
-        (target, tmp_path / "new", tmp_path / "graft.json", "what a file of the output is called"),
+        (xml, tmp_path / "out.xml", tmp_path / "out.bin", "as a file of the output may be"),
+        (target, tmp_path / "new", tmp_path / "graft.json", "as a file of the output may be"),
     ):
         outcome = run("apply", source, "-p", ANNOTATE, "-o", output, "--report", report)
         assert outcome.code == 3
