@@ -60,14 +60,7 @@ class AttachEmbedding(Pass):
             ctx.remark("unchanged: this embedding is attached already")
             return
         replaced, ids = _replaced(draft)
-        width = replaced.get_partial_shape()[-1]
-        if width.is_dynamic or width.get_length() != source.width:
-            raise PreconditionError(
-                "the target's embedding does not fit the draft",
-                file=draft.file,
-                expected=f"rows of {width}",
-                found=f"{source.width} in {ir.node_ref(source.gather)}",
-            )
+        drafts.check_width(replaced, "embedding", source.width, source.gather, draft.file)
         drafts.check_vocabulary(draft, graft.target)
         if draft.mask_token_id is not None and draft.mask_token_id >= source.vocab_size:
             raise PreconditionError(

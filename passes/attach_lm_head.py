@@ -65,14 +65,7 @@ class AttachLmHead(Pass):
         if hidden_result is None:
             raise PreconditionError("the draft has no output last_hidden_state", file=draft.file)
         hidden = hidden_result.input_value(0)
-        width = hidden.get_partial_shape()[-1]
-        if width.is_dynamic or width.get_length() != source.width:
-            raise PreconditionError(
-                "the target's output layer does not fit the draft",
-                file=draft.file,
-                expected=f"{width} columns",
-                found=f"{source.width} in {ir.node_ref(source.matmul)}",
-            )
+        drafts.check_width(hidden, "output layer", source.width, source.matmul, draft.file)
         drafts.check_vocabulary(draft, graft.target)
         _remark_on_target(graft, source, draft, ctx)
 

@@ -87,9 +87,12 @@ class ExposeHiddenStates(Pass):
             PostconditionError: One is missing.
         """
         model = graft.target.model
-        missing = [name for name in (Port.LOGITS, Port.LAST_HIDDEN_STATE) if drafts.find_result(model, name) is None]
-        if missing or drafts.read_record(model, Key.EXPOSED) is None:
-            raise PostconditionError("the hidden states are not exposed", found=f"no output {', '.join(missing)}")
+        ports = (Port.LOGITS, Port.LAST_HIDDEN_STATE)
+        missing = [f"output {name}" for name in ports if drafts.find_result(model, name) is None]
+        if drafts.read_record(model, Key.EXPOSED) is None:
+            missing.append(f"rt_info {'/'.join(Key.EXPOSED)}")
+        if missing:
+            raise PostconditionError("the hidden states are not exposed", found=f"no {', no '.join(missing)}")
 
     def _layers(self, graft: Graft, count: int) -> tuple[tuple[int, ...], str]:
         """Layer ids and where they come from."""

@@ -21,7 +21,8 @@ class Layer:
         entry: The value that enters the layer, [.., rows, H], f32.
         output: The raw output of the layer: before any final norm, before anything added between layers.
         kind: How the layer mixes positions: ``attention``, ``linear_attention``, ``convolution``, ``state_space``, or
-            several joined by ``+``. A loop over rows counts as linear attention: exporters write Mamba-2 as one too.
+            several joined by ``+``; ``recurrence`` where a state meets the rows in none of these ways. A loop over rows
+            counts as linear attention: exporters write Mamba-2 as one too.
         attention: The ops that mix positions: attention ops, loops, and the ops where a state meets the new rows.
         states: Ids of the variables the layer updates; empty when it reads another layer's.
         residuals: The residual stream inside the layer after each branch; the first is the post-attention residual.

@@ -122,6 +122,22 @@ def side_by_side(states: Sequence[ov.Output], names: NameSpace) -> ov.Output:
     return names.give(ir.opset.concat(list(states), -1), "hidden_states_concat")
 
 
+def check_width(rows: ov.Output, table: str, width: int, node: ov.Node, file: Path) -> None:
+    """Refuse a table of the target that is not as wide as the draft's rows.
+
+    Raises:
+        PreconditionError: It is not.
+    """
+    last = rows.get_partial_shape()[-1]
+    if last.is_dynamic or last.get_length() != width:
+        raise PreconditionError(
+            f"the target's {table} does not fit the draft",
+            file=file,
+            expected=f"rows of {last}",
+            found=f"{width} in {ir.node_ref(node)}",
+        )
+
+
 def check_attached(record: Mapping[str, Any], weight: ov.Output, what: str, file: Path) -> None:
     """Compare what is attached with what would be attached.
 

@@ -151,7 +151,7 @@ def test_alone_finds_what_is_not_finite() -> None:
 def test_limits_relative_to_the_number_or_to_its_row(by_row: bool) -> None:
     """Beside 1,000 an error of 0.05 is rounding; in a row of ones it is none."""
     limits = checks.Tolerances(atol=0, rtol=1e-4, by_row=by_row)
-    found = []
+    found: list[checks.OutputDifference] = []
     for large in (1000, 1):
         tally = Tally(["y"], limits)
         row = np.array([[1.0, large], [1, 1]], np.float32)

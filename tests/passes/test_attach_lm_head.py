@@ -219,7 +219,7 @@ class TestRefused:
     def test_width(self, tmp_path: Path) -> None:
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")
         graft = pairs.open_pair(target, tiny_draft(tmp_path, hidden=64))
-        self.refused(graft, "expected 64 columns, found 32")
+        self.refused(graft, "expected rows of 64, found 32")
 
     def test_vocabulary(self, tmp_path: Path) -> None:
         target = models.write_package(models.tiny_decoder(), tmp_path / "target")

@@ -13,7 +13,7 @@ import pytest
 
 from ovgraft import drafts, ir
 from ovgraft.drafts.contract import Key
-from ovgraft.errors import OvgraftError, PreconditionError
+from ovgraft.errors import OvgraftError, PostconditionError, PreconditionError
 from ovgraft.graft import Graft, Package
 from ovgraft.passes.expose_hidden_states import ExposeHiddenStates
 from tests import models, pairs, support
@@ -48,6 +48,20 @@ def test_states_are_the_layers_in_order(target: Path, layers: tuple[int, ...]) -
     np.testing.assert_array_equal(found["logits"], outputs(plain, tokens)["logits"])
     assert [edit.kind for edit in context.edits] == ["add"]
     assert "layer convention output" in context.remarks[0]
+
+
+@pytest.mark.parametrize("lost", ["record", "output"])
+def test_what_is_missing_afterwards_is_named(target: Path, lost: str) -> None:
+    graft, step = pairs.open_pair(target), ExposeHiddenStates(layers=(1, 2))
+    pairs.run_passes(graft, step)
+    model = graft.target.model
+    if lost == "record":
+        ir.delete(model, Key.EXPOSED)
+    else:
+        model.remove_result(drafts.find_result(model, "last_hidden_state"))
+    said = {"record": "found no rt_info ovgraft/exposed_hidden_states$", "output": "found no output last_hidden_state$"}
+    with pytest.raises(PostconditionError, match=said[lost]):
+        step.ensures(graft)
 
 
 def test_inputs_of_layers(target: Path) -> None:
