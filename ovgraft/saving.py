@@ -178,11 +178,12 @@ def _check_room(needs: list[tuple[Place, int]]) -> None:
 
 
 def _room_for_models(job: Job) -> int:
-    """Bytes of new .xml and .bin files, at most."""
-    from ovgraft.ir.save import weight_bytes
+    """Bytes of new .xml and .bin files; what OpenVINO will write as .xml is guessed low."""
+    from ovgraft.ir.save import weight_bytes, xml_bytes
 
     full = [job.package.models[name] for name, plan in job.plans.items() if plan.change == "full"]
-    return sum(weight_bytes(model) for model in full) + sum(len(plan.xml) for plan in job.plans.values())
+    anew = sum(weight_bytes(model) + xml_bytes(model) for model in full)
+    return anew + sum(len(plan.xml) for plan in job.plans.values())
 
 
 def _room_for_copies(job: Job, place: Place, weights: Weights, ahead: dict[Path, BackgroundCopy]) -> int:

@@ -28,6 +28,8 @@ Change = Literal["none", "metadata", "full"]
 _SIZE_MARK = "ovgraft-bin-size"
 _DIGEST_MARK = "ovgraft-bin-blake3"
 
+_LEAST_BYTES_OF_AN_OP = 300  # of text; exported decoders have 450 on average
+
 
 @dataclass(frozen=True)
 class Source:
@@ -128,6 +130,11 @@ def plan_save(model: ov.Model, pristine: ov.Model | None, source: Source | None,
 def weight_bytes(model: ov.Model) -> int:
     """Bytes of all constants, an upper bound of the size of the .bin (equal constants are written once)."""
     return sum(node.get_byte_size() for node in model.get_ordered_ops() if node.get_type_name() == "Constant")
+
+
+def xml_bytes(model: ov.Model) -> int:
+    """Bytes of the .xml, at least."""
+    return _LEAST_BYTES_OF_AN_OP * len(model.get_ordered_ops())
 
 
 def write_model(model: ov.Model, xml: Path) -> str:

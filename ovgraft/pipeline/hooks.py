@@ -6,9 +6,11 @@ encloses the others. An error raised by ``before_pass`` or ``after_pass`` fails 
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -191,12 +193,13 @@ class Reproducer(Hook):
     def after_failure(self, run: PassRun, error: OvgraftError) -> None:
         """Write the files."""
         place = self._folder / run.label
-        saved = save_graft(run.graft, place / "graft").relative_to(place)
-        pair = ["--target", str(saved / "target"), "--draft", str(saved / "draft")]
-        models = [str(saved)] if run.graft.draft is None else pair
-        command = shlex.join(["ovgraft", "apply", *models, "-p", run.remaining, "--dry-run"])
-        (place / "pipeline.txt").write_text(f"{run.remaining}\n", encoding="utf-8")
-        (place / "command.txt").write_text(f"{command}\n", encoding="utf-8")
+        with _whole(place):
+            saved = save_graft(run.graft, place / "graft").relative_to(place)
+            pair = ["--target", str(saved / "target"), "--draft", str(saved / "draft")]
+            models = [str(saved)] if run.graft.draft is None else pair
+            command = shlex.join(["ovgraft", "apply", *models, "-p", run.remaining, "--dry-run"])
+            (place / "pipeline.txt").write_text(f"{run.remaining}\n", encoding="utf-8")
+            (place / "command.txt").write_text(f"{command}\n", encoding="utf-8")
         run.context.remark(f"reproducer written: {run.label}")
 
 
@@ -219,10 +222,21 @@ def save_graft(graft: Graft, folder: Path) -> Path:
     Returns:
         The path to load it by: the folder, or the .xml in it.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    out = folder
-    if graft.draft is None and graft.target.kind == "xml":
-        folder.mkdir(exist_ok=True)
-        out = folder / graft.target.path.name
-    graft.save(out, force=True)
-    return out
+    single = graft.draft is None and graft.target.kind == "xml"
+    with _whole(folder if single else folder.parent):
+        out = folder / graft.target.path.name if single else folder
+        graft.save(out, force=True)
+        return out
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Make a folder and those around it; what was made goes again, with all that is in it, when the body fails."""
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        if absent:
+            shutil.rmtree(absent[-1], ignore_errors=True)
+        raise
