@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 import ovgraft
 from ovgraft import decoder, ir
 from ovgraft.checks.doctor import diagnose
+from ovgraft.drafts.constant_rows import WeightRows
 from ovgraft.drafts.contract import FileName
 from ovgraft.graft import Graft, Package
 from ovgraft.pipeline import preset
@@ -486,3 +487,16 @@ def test_checkpoints_of_another_width(tmp_path: Path) -> None:
     checkpoints.write_checkpoint(tmp_path / "draft", config, tensors)
     found = {name: status for name, status in statuses(diagnose(opened(tmp_path))).items() if status == "fail"}
     assert set(found) == {"fc-width", "embedding", "lm-head"}
+
+
+def test_of_the_tables_some_rows_are_read(zoo: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    real = WeightRows.read
+
+    def counted(self: WeightRows, start: int, stop: int, **options: Any) -> Any:
+        read.append(stop - start)
+        return real(self, start, stop, **options)
+
+    monkeypatch.setattr(WeightRows, "read", counted)
+    assert diagnose(Graft(Package(zoo("qwen3")), Package(zoo("checkpoints") / "deepspec_vanilla"))).good
+    assert 0 < sum(read) < 200

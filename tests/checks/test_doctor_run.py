@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 import ovgraft
 from ovgraft import ir
-from ovgraft.checks.doctor import RunOptions, diagnose
+from ovgraft.checks.doctor import RunOptions, diagnose, rows
+from ovgraft.checks.doctor.result import not_applicable
 from ovgraft.checks.paged_runner import PagedRunner, Rows
-from ovgraft.checks.speculate import random_prompts
+from ovgraft.checks.pair import Taps, TargetSide
+from ovgraft.checks.speculate import random_prompts, unmeasurable
 from ovgraft.graft import Graft, Package
 from tests import agreeing, models
-from tests.checks.doctor_pairs import RUN, counting_target, echo_checkpoint, opened, pair, statuses
+from tests.checks.doctor_pairs import COUNTING, RUN, WIDTH, counting_target, echo_checkpoint, opened, pair, statuses
 
 SHORT = RunOptions(count=1, new_tokens=8)
 RAN = ("build", "finite-block", "per-row", "acceptance")
@@ -174,6 +176,42 @@ def test_the_pair_of_the_zoo_that_agrees(zoo: Callable[[str], Path]) -> None:
     graft = Graft(Package(zoo("qwen3_agree")), Package(zoo("qwen3_agree_dflash_draft")))
     found = diagnose(graft, run=replace(SHORT, new_tokens=16))
     assert found["acceptance"].answer.numbers["tokens_per_step"] == 8.0
+
+
+def test_12_blocks_of_another_length_and_prompts_of_no_text_are_said(
+    tmp_path: Path, copying: agreeing.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "per_row", lambda *args: not_applicable("left out"))
+    graft = copying_pair(tmp_path, copying, (0, 1, 2), (0, 1, 2))
+    text = diagnose(graft, run=replace(options(copying), candidates=2))["acceptance"].answer.text
+    assert "asked for 2 candidates, trained with 4" in text
+    assert "random" not in text
+    answer = diagnose(graft, run=RunOptions(count=1, new_tokens=8))["acceptance"].answer
+    assert "steps on random prompts; accepted by position" in answer.text
+    assert answer.numbers["random_prompts"] is True
+
+
+def test_targets_that_tokens_alone_do_not_feed(zoo: Callable[[str], Path], tmp_path: Path) -> None:
+    graft = Graft(Package(zoo("gemma4")), Package(zoo("qwen3_dflash_draft")))
+    assert "also reads per_layer_inputs" in (unmeasurable(graft) or "")
+    alone = models.write_package(models.tiny_decoder(layers=1, inputs_embeds=True), tmp_path / "target")
+    assert "no openvino_text_embeddings_model.xml" in (unmeasurable(Graft(Package(alone), graft.draft)) or "")
+    assert unmeasurable(Graft(Package(zoo("qwen3")), graft.draft)) is None
+
+
+def test_states_that_no_layer_gives(tmp_path: Path) -> None:
+    """What enters layer 0 (DeepSpec's -1), and the last layer's output before its norm."""
+    target = Package(models.write_package(counting_target(), tmp_path / "target"))
+    side = TargetSide(target, [Taps((-1, 0)), Taps((2,)), Taps((2,), raw_last=True)], "it")
+    feeds: dict[str, Any] = {"input_ids": np.array([[5, 9]]), "attention_mask": np.ones((1, 2), np.int64)}
+    feeds |= {"position_ids": np.array([[0, 1]]), "beam_idx": np.zeros(1, np.int32)}
+    outputs, (states, normed, raw) = side.step({0: feeds})[0]
+    assert set(outputs) == {"logits"}
+    np.testing.assert_array_equal(states[0, :, :WIDTH], np.eye(COUNTING, WIDTH)[[5, 9]])
+    np.testing.assert_array_equal(states[0, :, WIDTH:], states[0, :, :WIDTH])
+    norm = raw / np.sqrt((raw**2).mean(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(normed, norm, rtol=1e-5)
+    assert np.abs(raw - normed).max() > 0.1
 
 
 def test_a_prompt_of_another_tokenizer_is_refused(tmp_path: Path) -> None:

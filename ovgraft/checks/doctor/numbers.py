@@ -199,9 +199,12 @@ def _acceptance(run: Run) -> Answer:
     if walk != "none":
         found = speculator.measure(run.texts, walk)
     numbers = _numbers(run, found, without, walk)
-    text = said(found)
+    text = said(found, "" if run.options.prompts else " on random prompts")
     if walk != "none":
         text = f"{text}; {without.tokens_per_step:.3f} without the Markov head ({walk} walk)"
+    trained = trained_candidates(run.pair)
+    if trained not in (None, speculator.candidates):
+        text = f"{text}; asked for {speculator.candidates} candidates, trained with {trained}"
     evidence = (*causes.shifted_rows(without), *causes.harmful_head(found, without))
     warned_of = causes.warned_of(run.before)
     if found.tokens_per_step < LITTLE or evidence or warned_of:
@@ -233,10 +236,11 @@ def _numbers(run: Run, found: Acceptance, without: Acceptance, walk: Walk) -> di
     return numbers
 
 
-def said(found: Acceptance) -> str:
+def said(found: Acceptance, where: str = "") -> str:
     """Tokens per step and the rate of each position."""
     rates = " ".join(f"{count / found.windows:.2f}" for count in found.accepted)
-    return f"{found.tokens_per_step:.3f} tokens per step over {found.windows} steps; accepted by position {rates}"
+    steps = f"{found.windows} steps{where}"
+    return f"{found.tokens_per_step:.3f} tokens per step over {steps}; accepted by position {rates}"
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[Run], Answer]], ...] = (
