@@ -61,27 +61,38 @@ def compile_parity(model: ov.Model | Path | str, **config: Any) -> ov.CompiledMo
     """
     core = ov.Core()
     loaded = core.read_model(str(model)) if isinstance(model, (Path, str)) else model
-    key = None if config else _content(loaded)
-    compiled = _COMPILED.pop(key, None)
-    if compiled is None:
-        compiled = core.compile_model(loaded, "CPU", {**PARITY, **THREADS, **config})
-    if key is not None:
-        _COMPILED[key] = compiled
-        if len(_COMPILED) > _KEPT:
-            del _COMPILED[next(iter(_COMPILED))]
-    return compiled
+    return compile_once(core, loaded, "CPU", {**PARITY, **THREADS, **config})
 
 
-_COMPILED: dict[str | None, ov.CompiledModel] = {}
-"""By content, the one used last at the end."""
-_KEPT = 16
+_COMPILE = ov.Core.compile_model
+_COMPILED: dict[tuple[str, str, str], ov.CompiledModel] = {}
+"""By content, device and settings; the one used last at the end."""
+_KEPT = 32
 _SMALL = 32 * 2**20
 
 
+def compile_once(core: ov.Core, model: ov.Model, device: str, config: dict[str, Any]) -> ov.CompiledModel:
+    """``ov.Core.compile_model``, but for small models that were compiled before and are not to be cached in files."""
+    content = None if "CACHE_DIR" in config else _content(model)
+    if content is None:
+        return _COMPILE(core, model, device, config)
+    key = content, device, repr(sorted(config.items()))
+    compiled = _COMPILED.pop(key, None) or _COMPILE(core, model, device, config)
+    _COMPILED[key] = compiled
+    if len(_COMPILED) > _KEPT:
+        del _COMPILED[next(iter(_COMPILED))]
+    return compiled
+
+
 def _content(model: ov.Model) -> str | None:
-    """A hash of a model's IR files; None for a model with many weights."""
-    constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
-    if sum(node.get_byte_size() for node in constants) > _SMALL:
+    """A hash of a model's IR files; None for many weights, and for paged models: files lack their head sizes."""
+    weights = 0
+    for node in model.get_ordered_ops():
+        kind = node.get_type_name()
+        if kind == "PagedAttentionExtension":
+            return None
+        weights += node.get_byte_size() if kind == "Constant" else 0
+    if weights > _SMALL:
         return None
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "model.xml"), Path(folder, "model.bin")
