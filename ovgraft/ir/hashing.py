@@ -35,29 +35,11 @@ def _update(hasher: blake3, model: ov.Model) -> None:
     index = {id(node): i for i, node in enumerate(nodes)}
     ends = [[index[id(node)] for node in ends] for ends in (model.parameters, model.results, model.sinks)]
     info = sorted((path, str(value)) for path, value in leaves(model).items())
-    _feed(hasher, [model.get_friendly_name(), ends, info])
+    described = [_describe(node, index) for node in nodes]
+    # one text for all: the encoder's start costs more than a node
+    text = json.dumps([model.get_friendly_name(), ends, info, described], sort_keys=True, default=str)
+    hasher.update(text.encode() + b"\n")
     for node in nodes:
-        _feed(
-            hasher,
-            [
-                node.get_type_name(),
-                node.get_type_info().version_id,
-                node.get_friendly_name(),
-                node.get_attributes(),
-                [(index[id(value.get_node())], value.get_index()) for value in node.input_values()],
-                [
-                    (
-                        output.get_element_type().get_type_name(),
-                        str(output.get_partial_shape()),
-                        sorted(output.get_names()),
-                    )
-                    for output in node.outputs()
-                ],
-                node_info(node),
-                port_infos(node),
-                port_map(node),
-            ],
-        )
         if node.get_type_name() == "Constant":
             if node.get_byte_size() <= _SMALL:
                 hasher.update(constant_bytes(node).data)
@@ -67,5 +49,19 @@ def _update(hasher: blake3, model: ov.Model) -> None:
             _update(hasher, body)
 
 
-def _feed(hasher: blake3, data: Any) -> None:
-    hasher.update(json.dumps(data, sort_keys=True, default=str).encode() + b"\n")
+def _describe(node: ov.Node, index: dict[int, int]) -> list[Any]:
+    """What a node is besides the bytes of a constant and the models inside."""
+    return [
+        node.get_type_name(),
+        node.get_type_info().version_id,
+        node.get_friendly_name(),
+        node.get_attributes(),
+        [(index[id(value.get_node())], value.get_index()) for value in node.input_values()],
+        [
+            (output.get_element_type().get_type_name(), str(output.get_partial_shape()), sorted(output.get_names()))
+            for output in node.outputs()
+        ],
+        node_info(node),
+        port_infos(node),
+        port_map(node),
+    ]
