@@ -138,6 +138,7 @@ class TestGemma4:
         def edit(config: checkpoints.Config, tensors: checkpoints.Tensors) -> None:
             if not shared:
                 config |= {"attention_k_eq_v": False, "num_key_value_heads": checkpoints.KV_HEADS}
+                config["num_global_key_value_heads"] = checkpoints.HEADS  # of layers whose values are the keys
                 for layer in range(checkpoints.LAYERS):
                     keys = tensors[f"layers.{layer}.self_attn.k_proj.weight"]
                     tensors[f"layers.{layer}.self_attn.v_proj.weight"] = random(*keys.shape)
