@@ -92,6 +92,8 @@ class DFlash:
         self._mask = int(info(["dflash", "mask_token_id"]).astype(str))
         says_offset = self.session.model.has_rt_info(["dflash", "candidate_position_offset"])
         self._cut_rows = int(info(["dflash", "candidate_position_offset"]).astype(str)) if says_offset else 1
+        says_size = self.session.model.has_rt_info(["dflash", "vocab_size"])
+        self._vocab_size = int(info(["dflash", "vocab_size"]).astype(str)) if says_size else 0
         head = file.with_name("openvino_markov_head_model.xml")
         model = ov.Core().read_model(head) if head.exists() else None
         walk = best_walk(model)
@@ -103,10 +105,15 @@ class DFlash:
         block = np.array([[tokens[-1], *[self._mask] * (rows - 1)]], np.int64)
         feeds: dict[str, NDArray[Any]] = {"input_ids": block, "hidden_states": states}
         out = self.session.run(feeds, states.shape[1] + rows, kept=states.shape[1])
+        logits = out["logits"][0]
+        if "d2t" in out:  # a draft with a vocabulary of its own, told in the target's ids
+            kept = np.arange(logits.shape[1]) + out["d2t"]
+            logits, own = np.full((count, self._vocab_size), -np.inf, np.float32), logits
+            logits[:, kept] = own
         if self._head is None:
-            return [int(token) for token in out["logits"][0].argmax(-1)]
+            return [int(token) for token in logits.argmax(-1)]
         hidden = out["last_hidden_state"][0] if "last_hidden_state" in out else None
-        return [int(token) for token in self._head.tokens(out["logits"][0], hidden, tokens[-1])]
+        return [int(token) for token in self._head.tokens(logits, hidden, tokens[-1])]
 
 
 class Eagle3:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ovgraft
+from ovgraft import drafts
+from ovgraft.checks.head_walk import HeadWalk, best_walk
+from ovgraft.checks.pair import Taps
+from ovgraft.checks.speculate import Speculator
+from ovgraft.drafts.contract import FileName
+from ovgraft.pipeline import preset
+from tests import models
+from tests.drafts import checkpoints
 from tests.support import ROOT
 
 SAMPLES = ROOT / "samples"
@@ -66,6 +77,31 @@ def test_checkpoint_sample_becomes_a_pair_that_a_host_runs(tmp_path: Path) -> No
         texts.append(run(sys.executable, SAMPLES / "05_own_host.py", out, "--new-tokens", "12").splitlines()[0])
     assert (tmp_path / "dspark" / "draft" / "openvino_markov_head_model.xml").exists()
     assert texts[0] == texts[1]  # the text is the target's, whatever drafts
+
+
+def test_the_host_reads_a_vocabulary_of_the_drafts_own(tmp_path: Path) -> None:
+    """The tokens of the host are those that doctor measures with."""
+    target = models.write_package(models.tiny_decoder(6, 16, 64, 2, 1), tmp_path / "target")
+    checkpoint = checkpoints.write_checkpoint(tmp_path / "checkpoint", *checkpoints.speculators_dspark())
+    graft = ovgraft.load(target=target, draft=checkpoint)
+    ovgraft.Pipeline(preset("dspark").text).run(graft)
+    graft.save(tmp_path / "pair")
+    facts = drafts.read_draft(graft.package("draft"))
+    assert facts.d2t is not None
+    measured = Speculator(graft, Taps(facts.target_layer_ids or ()), candidates=4)
+    text = measured.write([5, 17, 9], 6)
+    outputs = measured.block(text)
+    model = graft.package("draft").get(FileName.MARKOV_HEAD)
+    assert model is not None
+    walk = best_walk(model)
+    assert walk != "none"
+    head = HeadWalk(model, walk, facts.d2t)
+    hidden = outputs.get("last_hidden_state")
+    expected = head.tokens(outputs["logits"][0], None if hidden is None else hidden[0], text.tokens[3])
+    host = runpy.run_path(str(SAMPLES / "05_own_host.py"))["DFlash"](tmp_path / "pair" / "draft" / "openvino_model.xml")
+    proposed = host.propose(text.tokens[:4], outputs["hidden_states"], 4)
+    assert set(proposed) <= set((np.arange(len(facts.d2t)) + facts.d2t).tolist())
+    assert proposed == expected.tolist()
 
 
 @pytest.mark.genai
