@@ -68,8 +68,8 @@ class Console:
         self.raw(json.dumps(content, indent=2) + "\n")
 
     def raw(self, text: str) -> None:
-        """Text in a format of its own on stdout, for example TOML."""
-        _write(sys.stdout, text)
+        """Text in a format of its own on stdout, for example a page: UTF-8, whatever the stream holds else."""
+        _write(sys.stdout, text, "utf-8")
 
     def say(self, *blocks: Block) -> None:
         """Blocks on stderr, nothing under ``-q``."""
@@ -169,11 +169,16 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO, text: str, encoding: str | None = None) -> None:
     """Write all of it, in escapes where the encoding cannot; a reader that went away (``| head``) is not an error."""
-    encoding = stream.encoding or "ascii"
+    own = stream.encoding or "ascii"
+    buffer = getattr(stream, "buffer", None)
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        if encoding is None or buffer is None:
+            stream.write(text.encode(own, "backslashreplace").decode(own))
+        else:
+            stream.flush()
+            buffer.write(text.encode(encoding, "backslashreplace"))
         stream.flush()
     except OSError as error:
         if error.errno != errno.EPIPE:

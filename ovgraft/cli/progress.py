@@ -62,7 +62,7 @@ class _Amount(ProgressColumn):
         if not task.total:
             return Text("")
         in_words = size if task.fields["unit"] == "B" else number
-        return Text(f"{in_words(int(task.completed))} of {in_words(int(task.total))}", style="dim")
+        return Text(f"{in_words(int(task.completed))} of {in_words(int(task.total))}")
 
 
 class StatusLine:

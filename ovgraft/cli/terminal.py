@@ -105,7 +105,8 @@ def _table(table: Table, symbols: Symbols) -> Padding:
             justify="right" if table.align[at : at + 1] == ">" else "left",
             no_wrap=not gives,
             overflow="fold" if wraps else "ellipsis",
-            min_width=None if gives else max(cell_len(text) for text in (title, *(part.text for part in parts))),
+            # 1: an empty column takes one place, which rich forgets when it measures the table
+            min_width=1 if gives else max(1, *(cell_len(text) for text in (title, *(part.text for part in parts)))),
         )
     for row in table.rows:
         drawn.add_row(*(_Name(part, symbols) if part.style == "name" else _text(part) for part in map(cell, row)))

@@ -42,6 +42,12 @@ def test_a_table_that_cannot_shrink_keeps_its_last_column() -> None:
     assert drawn(40, row) == "  target and draft  target logits  3.2e-01  step 2 [0,0,1081]  FAIL\n"
 
 
+@pytest.mark.parametrize("empty", ["", Cell("", "prose"), Cell("", "name")])
+def test_an_empty_column_costs_no_name_its_middle(empty: Cell | str) -> None:
+    name = "layers.0/self_attn/q_proj/MatMul_with_a_long_name"
+    assert name in drawn(200, Table([(Cell(name, "name"), "f32", empty), (Cell("short", "name"), "i64", empty)]))
+
+
 def test_prose_is_wrapped_between_words() -> None:
     text = drawn(40, Table([(Cell("name", "title"), Cell("a sentence that is longer than the terminal is", "prose"))]))
     assert text.splitlines() == ["  name  a sentence that is longer than", "        the terminal is"]
