@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from ovgraft.drafts.contract import CHECKPOINT_WEIGHTS, FileName
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
 from ovgraft.paths import path_name
+from ovgraft.side_files import CONFIG_FILE, ConfigFile
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -42,6 +41,7 @@ class Package:
         path: The folder or the .xml.
         kind: Which of the two.
         is_checkpoint: The folder holds config.json and weights, but no main IR.
+        config_file: Its config.json.
         main_name: File name without suffix of the main IR: ``openvino_model``, ``openvino_language_model``, or what
             the only .xml is called; for a checkpoint the name its IR would have.
     """
@@ -67,6 +67,7 @@ class Package:
         _refuse_leftovers(self.path, self.kind)
         self.is_checkpoint = False
         self.main_name = self.path.stem if self.kind == "xml" else self._find_main()
+        self.config_file = ConfigFile(self.folder / CONFIG_FILE)
         self._models: dict[str, ov.Model] = {}
         self._pristine: dict[str, Pristine] = {}
         self._unseen: dict[str, Source] = {}  # read, and in nobody's hands yet
@@ -168,23 +169,14 @@ class Package:
     def model(self, model: ov.Model) -> None:
         self.add(self.main_name, model)
 
-    @functools.cached_property
+    @property
     def config(self) -> dict[str, Any]:
         """config.json; {} when there is none.
 
         Raises:
             ModelFileError: It is not a JSON object.
         """
-        file = self.folder / "config.json"
-        if not file.is_file():
-            return {}
-        try:
-            data = json.loads(file.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError("config.json is not valid JSON", file=file) from error
-        if not isinstance(data, dict):
-            raise ModelFileError("config.json is not a JSON object", file=file)
-        return data
+        return self.config_file.content
 
     def carries(self, file: Path) -> bool:
         """Whether a side file goes along when the package is saved.
@@ -249,6 +241,7 @@ class Package:
         """
         for pristine in self._pristine.values():
             pristine.source.check()
+        self.config_file.check()
 
     def looks_kept(self, name: str) -> bool:
         """Whether a live IR has as many ops as when it was read: a guess, made before anything is compared."""
@@ -260,6 +253,7 @@ class Package:
         """Take the live IRs for what is on disk; called after an in-place save by these plans."""
         from ovgraft.ir.save import Pristine, Source, adopt_rt_info
 
+        self.config_file.settle()
         for name, plan in plans.items():
             xml = self.xml(name)
             if plan.change == "full":
@@ -283,9 +277,15 @@ def _refuse_leftovers(path: Path, kind: Literal["folder", "xml"]) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Clones of all models of a graft at one moment."""
+    """A graft at one moment.
+
+    Attributes:
+        models: Clones of all models.
+        configs: What each config.json was to say, where a pass had changed it.
+    """
 
     models: Mapping[ModelRole, Mapping[str, ov.Model]]
+    configs: Mapping[ModelRole, dict[str, Any] | None]
 
 
 @dataclass
@@ -327,12 +327,17 @@ class Graft:
 
     def snapshot(self) -> Snapshot:
         """Remember all live IRs, added ones too; weight memory is shared."""
-        return Snapshot({role: package.snapshot() for role, package in self.packages.items()})
+        packages = self.packages.items()
+        return Snapshot(
+            {role: package.snapshot() for role, package in packages},
+            {role: package.config_file.changed for role, package in packages},
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring all live IRs back to a snapshot, which stays usable."""
         for role, package in self.packages.items():
             package.restore(snapshot.models[role])
+            package.config_file.changed = snapshot.configs[role]
 
     def save(
         self,
@@ -346,8 +351,9 @@ class Graft:
     ) -> saving.Saved:
         """Write all packages: everything or nothing, whenever the process dies.
 
-        Side files, and IRs that were never loaded, are carried as they are; links are followed, hidden folders left
-        out, and so are weights and tokenizer of a checkpoint whose IR was built. An IR in which only model-level
+        Side files, and IRs that were never loaded, are carried as they are, but for a config.json that a pass changed;
+        links are followed, hidden folders left out, and so are weights and tokenizer of a checkpoint whose IR was
+        built. An IR in which only model-level
         rt_info changed gets a new .xml, its .bin is copied (or left alone, in place); any other change makes OpenVINO
         write both. The .bin's size goes into rt_info ``ovgraft/bin_size`` of every .xml written for a loaded IR, a
         digest into ``ovgraft/bin_blake3`` when its .bin is written anew. The same graft gives the same bytes.

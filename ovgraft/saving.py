@@ -15,6 +15,7 @@ from ovgraft.destination import GRAFT_FILE, Job, Packages
 from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError
 from ovgraft.passbase import ModelRole
+from ovgraft.side_files import CONFIG_FILE
 
 if TYPE_CHECKING:
     from ovgraft.ir.copying import BackgroundCopy
@@ -72,13 +73,16 @@ def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles,
     jobs, folders = destination.layout_in_place(packages, extra_files=bool(extra_files))
     for job in jobs:
         job.plans = job.package.plan_save()
-    if not extra_files and all(plan.change == "none" for job in jobs for plan in job.plans.values()):
+    unchanged = all(plan.change == "none" for job in jobs for plan in job.plans.values())
+    if not extra_files and unchanged and not any(job.package.config_file.text for job in jobs):
         return Saved((), tuple(_saved_model(job, name) for job in jobs for name in job.plans), ())
     with staging(folders, on_step) as places:
         _check_inputs(jobs)  # another save may have come and gone before this one had its lock
         homes = list(zip(jobs, places, strict=False))
         _check_room([(place, _room_for_models(job)) for job, place in homes])
         models = [model for job, place in homes for model in _write_models(job, place, on_step, None)]
+        for job, place in homes:
+            _write_config(job, place, Path(CONFIG_FILE), on_step)
         saved = _write_extra(places, models, extra_files, on_step)
     for job in jobs:
         job.package.settle(job.plans)
@@ -115,7 +119,8 @@ def save_elsewhere(
         for job in jobs:
             models += _write_models(job, place, on_step, copy)
             for file, target in job.carried.items():
-                copy(job.package.folder / file, target)
+                if file != Path(CONFIG_FILE) or not _write_config(job, place, target, on_step):
+                    copy(job.package.folder / file, target)
         saved = _write_extra(places, models, extra_files, on_step)
         _check_inputs(jobs)  # nobody locks an input: what was copied may be of two saves
         destination.check_targets(packages, place, force=force)
@@ -263,6 +268,20 @@ def _write_models(
             copy(job.package.bin(name), weights)
         models.append(_saved_model(job, name, digest))
     return models
+
+
+def _write_config(job: Job, place: Place, target: Path, on_step: OnStep) -> bool:
+    """Stage a config.json that a pass changed; False when none did."""
+    from ovgraft.ir.files import write_file
+
+    config = job.package.config_file
+    if config.text is None:
+        return False
+    on_step(f"write {target}")
+    with _writing(place.folder / target):
+        write_file(place.new(target), config.text)
+        shutil.copymode(config.path, place.staged(target))
+    return True
 
 
 def _copy(

@@ -30,8 +30,8 @@ class AttachEmbedding(Pass):
 
     The table moves as it is stored; in a vision-language package it comes from ``openvino_text_embeddings_model.xml``.
     Rows are multiplied by the draft's ``dflash/input_embedding_scale`` only: what the target multiplies its own rows by
-    (Gemma) is not inherited. The metadata then says 1 and ``ovgraft/applied`` keeps the factor, so that no host applies
-    it twice. A ``mask_embedding.safetensors`` beside the draft takes the place of the mask token's row.
+    (Gemma) is not inherited. Metadata and config.json then say 1 and ``ovgraft/applied`` keeps the factor, so that no
+    host applies it twice. A ``mask_embedding.safetensors`` beside the draft takes the place of the mask token's row.
 
     A draft with a table of its own keeps it. Only that of an Eagle-3 draft is replaced, as GenAI does: exporters leave
     it random when the checkpoint has none.
@@ -57,7 +57,8 @@ class AttachEmbedding(Pass):
         if RECORD in applied:
             drafts.check_attached(applied[RECORD], source.table, "embedding", draft.file)
             _check_mask_embedding(applied[RECORD], mask_embedding, draft)
-            ctx.remark("unchanged: this embedding is attached already")
+            self._correct_config(graft, ctx, applied)
+            ctx.remark(f"{'' if ctx.edits else 'unchanged: '}this embedding is attached already")
             return
         replaced, ids = _replaced(draft)
         drafts.check_width(replaced, "embedding", source.width, source.gather, draft.file)
@@ -111,6 +112,12 @@ class AttachEmbedding(Pass):
         if mask_embedding is not None:
             ctx.note("add", "draft", f"the draft's own mask embedding stands for token {draft.mask_token_id}")
         ctx.note("metadata", "draft", f"input_embedding_scale {draft.input_embedding_scale:g} is in the graph now")
+        self._correct_config(graft, ctx, applied)
+
+    def _correct_config(self, graft: Graft, ctx: Context, applied: Mapping[str, Any]) -> None:
+        facts = {**drafts.EMBEDDING_IN_GRAPH, **drafts.tied_tables(applied)}
+        if text := drafts.correct_config(graft.package("draft"), facts):
+            ctx.note("metadata", "draft", text)
 
     def ensures(self, graft: Graft) -> None:
         """The draft reads ``input_ids`` through the very table on record.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.drafts import markov
@@ -28,8 +29,9 @@ class AttachLmHead(Pass):
 
     Weights move as they are stored, with transpose flag and bias. The draft's own metadata is applied behind them,
     first ``dflash/output_multiplier``, then ``dflash/final_logit_softcapping`` as ``cap * tanh(logits / cap)``; the
-    metadata then says 1 and 0 and ``ovgraft/applied`` keeps the values. What the target does to its own logits is not
-    inherited. A draft with an output layer of its own keeps that.
+    metadata then says 1 and 0 and ``ovgraft/applied`` keeps the values. In config.json the factors go too, and the
+    vocabulary is that of the logits. What the target does to its own logits is not inherited. A draft with an output
+    layer of its own keeps that.
     """
 
     name: ClassVar[str] = "attach-lm-head"
@@ -60,6 +62,7 @@ class AttachLmHead(Pass):
         if RECORD in applied:
             drafts.check_attached(applied[RECORD], source.weight, "output layer", draft.file)
             text = "this output layer is attached already"
+            _correct_config(graft, ctx, applied, source.vocab_size)
             self._settle_hidden(draft, text, needed=keep_hidden, ctx=ctx)
             return
         if hidden_result is None:
@@ -89,6 +92,7 @@ class AttachLmHead(Pass):
             ctx.note("remove", "draft", "output last_hidden_state")
         factors = f"output_multiplier {draft.output_multiplier:g}, soft cap {draft.final_logit_softcapping:g}"
         ctx.note("metadata", "draft", f"{factors} are in the graph now")
+        _correct_config(graft, ctx, applied, source.vocab_size)
 
     def ensures(self, graft: Graft) -> None:
         """The draft's logits come out of the very weights on record.
@@ -135,7 +139,7 @@ class AttachLmHead(Pass):
                 gone, file=draft.file, expected="an output last_hidden_state", hint="start from the draft as exported"
             )
         if self.keep_hidden is not False or result is None:
-            ctx.remark(f"unchanged: {there}")
+            ctx.remark(f"{'' if ctx.edits else 'unchanged: '}{there}")
             return
         if draft.family == "eagle3":
             raise PreconditionError("an Eagle-3 draft reads its own last_hidden_state", file=draft.file)
@@ -143,6 +147,12 @@ class AttachLmHead(Pass):
         _drop_hidden(draft.model, result)
         draft.model.validate_nodes_and_infer_types()
         ctx.note("remove", "draft", "output last_hidden_state")
+
+
+def _correct_config(graft: Graft, ctx: Context, applied: Mapping[str, Any], vocab_size: int) -> None:
+    facts = {**drafts.LOGITS_IN_GRAPH, **drafts.tied_tables(applied), "vocab_size": vocab_size}
+    if text := drafts.correct_config(graft.package("draft"), facts | {"draft_vocab_size": vocab_size}):
+        ctx.note("metadata", "draft", text)
 
 
 def _has_own(draft: drafts.DraftIr) -> bool:

@@ -67,6 +67,9 @@ class BuildDraft(Pass):
         count = spec.backbone.num_hidden_layers
         text = f"{spec.format} checkpoint built as {self.form}: {spec.family}, {count} layer{'s' if count > 1 else ''}"
         ctx.note("add", role, f"{text}, target layers {', '.join(map(str, spec.layer_ids))}")
+        in_graph = drafts.EMBEDDING_IN_GRAPH if spec.own_embedding else {}
+        if corrected := drafts.correct_config(package, in_graph | (drafts.LOGITS_IN_GRAPH if spec.own_lm_head else {})):
+            ctx.note("metadata", role, corrected)
         if spec.own_mask_embedding and not spec.own_embedding:
             ctx.remark("the draft has a mask embedding of its own: attach-embedding puts it in, a host must otherwise")
 

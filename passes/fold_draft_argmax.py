@@ -89,6 +89,8 @@ class FoldDraftArgmax(Pass):
             ir.set_text(model, Key.OUTPUT_MULTIPLIER, "1")
             ir.set_text(model, Key.FINAL_LOGIT_SOFTCAPPING, "0")
             ctx.note("remove", role, f"output {' and '.join(result.get_friendly_name() for result in dropped)}")
+            if text := drafts.correct_config(package, drafts.LOGITS_IN_GRAPH):
+                ctx.note("metadata", role, text)
         model.validate_nodes_and_infer_types()
 
     def ensures(self, graft: Graft) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ovgraft.drafts.building.draft import build_draft
     from ovgraft.drafts.building.finite import check_finite
     from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
+    from ovgraft.drafts.config_file import EMBEDDING_IN_GRAPH, LOGITS_IN_GRAPH, correct_config, tied_tables
     from ovgraft.drafts.draft_ir import (
         EAGLE3_LEAST_LAYERS,
         DraftIr,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EAGLE3_LEAST_LAYERS",
+    "EMBEDDING_IN_GRAPH",
+    "LOGITS_IN_GRAPH",
     "Checkpoint",
     "DraftIr",
     "DraftSpec",
@@ -66,6 +69,7 @@ __all__ = [
     "check_vocabulary",
     "check_width",
     "compare_table",
+    "correct_config",
     "drop_name",
     "eagle3_default_layers",
     "ensure_weight",
@@ -90,6 +94,7 @@ __all__ = [
     "rewrite",
     "side_by_side",
     "target_mismatches",
+    "tied_tables",
     "transplant",
     "weight_digest",
     "write_record",
@@ -101,6 +106,7 @@ __getattr__, __dir__ = attach(
         "building.draft": ("build_draft",),
         "building.finite": ("check_finite",),
         "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
+        "config_file": ("EMBEDDING_IN_GRAPH", "LOGITS_IN_GRAPH", "correct_config", "tied_tables"),
         "draft_ir": (
             "EAGLE3_LEAST_LAYERS",
             "DraftIr",

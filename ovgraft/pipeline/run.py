@@ -14,6 +14,7 @@ from ovgraft.pipeline import options
 from ovgraft.pipeline.hooks import Hook, PassRun
 from ovgraft.pipeline.report import PassRecord, Report, Status, stopped_at
 from ovgraft.pipeline.validation import validate
+from ovgraft.side_files import CONFIG_FILE
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -179,8 +180,9 @@ def _check_told(run: PassRun, before: Mapping[str, str]) -> None:
 
 
 def _proof(graft: Graft) -> dict[str, str]:
-    """Fingerprint of every IR read so far, comparable within one process."""
-    return {name: ir.fingerprint(model) for name, model in _models(graft)}
+    """What tells whether anything was changed: fingerprints of all IRs read so far, comparable within one process."""
+    proof = {name: ir.fingerprint(model) for name, model in _models(graft)}
+    return proof | {f"{role}/{CONFIG_FILE}": repr(package.config_file.text) for role, package in graft.packages.items()}
 
 
 def _new(graft: Graft, known: Mapping[str, str]) -> list[tuple[ModelRole, str]]:
