@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ovgraft.drafts.checkpoint import Checkpoint
     from ovgraft.graft import Graft, Package
 
+_HERE = "."
+"""The checkpoint in the record of a head that was packed from its own folder."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PackMarkovHead(Pass):
@@ -70,8 +73,10 @@ class PackMarkovHead(Pass):
         weights = markov.read_head_weights(checkpoint)
         top_k = checkpoint.spec.head.top_k if self.top_k is None else self.top_k
         head = markov.build_head(weights, top_k=top_k, precision=self.precision, confidence=self.confidence)
-        record = {"checkpoint": said, "config_blake3": markov.config_digest(checkpoint)}
-        ir.set_text(head, Key.MARKOV_HEAD_SOURCE, json.dumps(record, sort_keys=True))
+        digest = drafts.config_digest(package) if said == _HERE else markov.config_digest(checkpoint)
+        ir.set_text(
+            head, Key.MARKOV_HEAD_SOURCE, json.dumps({"checkpoint": said, "config_blake3": digest}, sort_keys=True)
+        )
         backbone = package.get(package.main_name)
         _check_fit(graft, backbone, head, checkpoint)
         there = package.get(FileName.MARKOV_HEAD)
@@ -147,7 +152,7 @@ class PackMarkovHead(Pass):
                 file=package.path,
                 hint="say checkpoint=FOLDER; a draft folder is used by itself when it is a checkpoint",
             )
-        return drafts.read_checkpoint(package.folder), "."
+        return drafts.read_checkpoint(package.folder), _HERE
 
 
 def _is_headless(package: Package) -> bool:

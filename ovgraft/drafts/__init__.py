@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from ovgraft.drafts.building.draft import build_draft
     from ovgraft.drafts.building.finite import check_finite
     from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
-    from ovgraft.drafts.config_file import EMBEDDING_IN_GRAPH, LOGITS_IN_GRAPH, correct_config, tied_tables
+    from ovgraft.drafts.config_file import (
+        EMBEDDING_IN_GRAPH,
+        LOGITS_IN_GRAPH,
+        config_digest,
+        correct_config,
+        tied_tables,
+    )
     from ovgraft.drafts.draft_ir import (
         EAGLE3_LEAST_LAYERS,
         DraftIr,
@@ -69,6 +75,7 @@ __all__ = [
     "check_vocabulary",
     "check_width",
     "compare_table",
+    "config_digest",
     "correct_config",
     "drop_name",
     "eagle3_default_layers",
@@ -106,7 +113,13 @@ __getattr__, __dir__ = attach(
         "building.draft": ("build_draft",),
         "building.finite": ("check_finite",),
         "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
-        "config_file": ("EMBEDDING_IN_GRAPH", "LOGITS_IN_GRAPH", "correct_config", "tied_tables"),
+        "config_file": (
+            "EMBEDDING_IN_GRAPH",
+            "LOGITS_IN_GRAPH",
+            "config_digest",
+            "correct_config",
+            "tied_tables",
+        ),
         "draft_ir": (
             "EAGLE3_LEAST_LAYERS",
             "DraftIr",

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from blake3 import blake3
+
+from ovgraft.drafts.contract import FileName, Key
+from ovgraft.drafts.records import read_record, write_record
+
 if TYPE_CHECKING:
     from ovgraft.graft import Package
 
@@ -46,8 +51,26 @@ def correct_config(package: Package, facts: Mapping[str, Any]) -> str | None:
         config = corrected if section == "" else {**config, section: corrected}
     if not changes:
         return None
+    before = config_digest(package)
     package.config_file.change(config)
+    _tell_head(package, before)
     return f"config.json: {', '.join(changes)}"
+
+
+def config_digest(package: Package) -> str:
+    """blake3 of config.json in hex, as it is or is to be written."""
+    file = package.config_file
+    return blake3(file.path.read_bytes() if file.text is None else file.text).hexdigest()
+
+
+def _tell_head(package: Package, before: str) -> None:
+    """A head that was packed from this very folder knows its config.json by its digest."""
+    head = package.get(FileName.MARKOV_HEAD)
+    if head is None:
+        return
+    record = read_record(head, Key.MARKOV_HEAD_SOURCE) or {}
+    if record.get("checkpoint") == "." and record.get("config_blake3") == before:
+        write_record(head, Key.MARKOV_HEAD_SOURCE, {**record, "config_blake3": config_digest(package)})
 
 
 def tied_tables(applied: Mapping[str, Any]) -> dict[str, bool]:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 import ovgraft
+from ovgraft import ir
+from ovgraft.drafts.contract import Key
 from ovgraft.errors import ModelFileError, OvgraftError
 from ovgraft.graft import Graft
 from ovgraft.passes import AttachEmbedding, BuildDraft
@@ -148,6 +151,27 @@ def test_a_built_draft_with_tables_of_its_own(tmp_path: Path) -> None:
     assert config_of(folder)["final_logit_softcapping"] == 30.0
     assert said["final_logit_softcapping"] is None
     assert said.get("input_embedding_scale") in (None, 1.0)
+
+
+def test_a_head_still_knows_the_config_beside_it(tmp_path: Path) -> None:
+    """Its record has the digest of the file; doctor would take it for another draft's."""
+
+    def scaled(config: checkpoints.Config, tensors: checkpoints.Tensors) -> None:
+        config["input_embedding_scale"] = 3.0
+
+    def is_its_own(folder: Path) -> bool:
+        head = ir.read_model(folder / "openvino_markov_head_model.xml")
+        record = json.loads(ir.get_text(head, Key.MARKOV_HEAD_SOURCE) or "")
+        assert record["checkpoint"] == "."
+        return bool(record["config_blake3"] == blake3((folder / "config.json").read_bytes()).hexdigest())
+
+    folder = running.tiny(tmp_path, "speculators_dspark", scaled).path
+    for run, passes in enumerate(("pack-markov-head,build-draft", "build-draft,pack-markov-head")):
+        graft = pairs.open_pair(folder)
+        assert [text for text in edits(graft, passes) if "input_embedding_scale 3.0 is 1.0 now" in text]
+        graft.save(tmp_path / f"out{run}")
+        assert is_its_own(tmp_path / f"out{run}")
+        assert config_of(tmp_path / f"out{run}")["input_embedding_scale"] == 1.0
 
 
 def test_an_argmax_in_place_of_logits_leaves_nothing_to_scale(tmp_path: Path) -> None:
