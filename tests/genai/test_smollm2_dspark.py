@@ -163,7 +163,7 @@ def test_row_offset_1_is_rejected_and_doctor_says_why(
     (tmp_path / "dspark" / "config.json").write_text(json.dumps(config | {"candidate_position_offset": 1}))
     wrong = graft_of(converted, tmp_path / "dspark")
     pairs = [
-        Speculator(graft, Taps(LAYERS), BLOCK - 1, reader=finished.reader)  # one target with one FC
+        Speculator(graft, Taps(LAYERS), BLOCK - 1, like=finished)  # one target with one FC
         for graft in (grafted, wrong)
     ]
     drafted = {walk: [pair.measure(texts, walk).tokens_per_step - 1 for pair in pairs] for walk in WALKS}
