@@ -207,6 +207,7 @@ def test_paths(run: Run, good: Path, draft: Path, tmp_path: Path, name: str) -> 
 def test_devices(run: Run, good: Path, draft: Path, tmp_path: Path, name: str) -> None:
     for what, outcome in try_all(run, Path(name), good, draft, tmp_path / "out").items():
         assert outcome.code == 3, what
+        assert f"{name}.xml" not in outcome.err, what
     outcome = run("apply", good, "-c", name, "--dry-run")
     check(outcome, name)
     assert outcome.code == 3
