@@ -17,7 +17,7 @@ import openvino as ov
 
 from ovgraft.checks.ports import by_name
 from ovgraft.drafts.contract import Port
-from ovgraft.errors import PreconditionError
+from ovgraft.errors import MismatchError, PreconditionError
 
 Array = npt.NDArray[Any]
 
@@ -149,6 +149,7 @@ class PagedRunner:
             For each entry, output name -> values, first axis rows (those of ``logits`` lose the unit axis).
 
         Raises:
+            MismatchError: An output whose rows belong to no entry.
             ValueError: An entry without rows, or a sequence twice.
         """
         if not all(len(rows) for rows in batch):
@@ -232,13 +233,18 @@ class PagedRunner:
         found: list[dict[str, Array]] = [{} for _ in begins[1:]]
         for name, port in by_name(self.compiled.outputs).items():
             values = self._request.get_tensor(port).data
-            if len(port.get_partial_shape()) and port.get_partial_shape()[0].is_static:
+            shape = port.get_partial_shape()
+            if not len(shape) or shape[0].is_static:
                 for outputs in found:
                     outputs[name] = values.copy()
                 continue
-            bounds = next((b for b in (begins, sampled) if values.ndim and values.shape[0] == b[-1]), None)
+            bounds = next((b for b in (begins, sampled) if values.shape[0] == b[-1]), None)
             if bounds is None:
-                continue
+                raise MismatchError(
+                    f"output {name} has neither a row per token nor one per sampled row",
+                    expected=f"{begins[-1]} or {sampled[-1]} rows",
+                    found=str(list(values.shape)),
+                )
             values = (values[:, 0] if values.ndim > 2 and values.shape[1] == 1 else values).copy()
             for outputs, (begin, end) in zip(found, itertools.pairwise(bounds), strict=True):
                 outputs[name] = values[begin:end]

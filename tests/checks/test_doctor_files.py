@@ -102,6 +102,8 @@ def test_tokenizers_that_agree_in_length_only(tmp_path: Path) -> None:
     write(graft.target, {"a": 0, "b": 1, "c": 2})
     write(graft.package("draft"), {"a": 0, "b": 1, "c": 2}, ("<|MASK|>", 3))
     assert statuses(diagnose(graft)) == {}
+    write(graft.target, {"a": 0, "b": 1, "c": 2}, ("<|MASK|>", 4))
+    assert "give 1 token other ids: '<|MASK|>' is 3" in only(diagnose(graft), "vocabulary", "warn")
     write(graft.package("draft"), {"a": 0, "b": 2, "c": 1})
     text = only(diagnose(graft), "vocabulary", "fail")
     assert "give 2 tokens other ids: 'c' is 1 for the draft and 2 for the target" in text

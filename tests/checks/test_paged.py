@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset16 as ops
 
 import ovgraft
 from ovgraft.checks.grafts import compare_grafts
 from ovgraft.checks.paged import compare_paged
 from ovgraft.checks.paged_runner import PagedRunner, Rows
-from ovgraft.errors import PreconditionError
+from ovgraft.errors import MismatchError, PreconditionError
 from tests import models, support
 
 
@@ -49,6 +50,18 @@ def test_an_output_without_a_name(tmp_path: Path) -> None:
     model.output("logits").get_tensor().set_names(set())
     (outputs,) = PagedRunner(model, support.PARITY).step([Rows("a", tokens(1, 2))])
     assert [values.shape[0] for values in outputs.values()] == [2]
+
+
+def test_an_output_whose_rows_belong_to_no_entry(tmp_path: Path) -> None:
+    model = paged_model(tmp_path)
+    logits = model.output("logits").get_node().input_value(0)
+    doubled = ops.concat([logits, logits], 0)
+    doubled.output(0).get_tensor().set_names({"doubled"})
+    model.add_results([ops.result(doubled)])
+    runner = PagedRunner(model, support.PARITY)
+    with pytest.raises(MismatchError, match="doubled has neither a row per token") as refused:
+        runner.step([Rows("a", tokens(1, 2, 3))])
+    assert str(refused.value.found).startswith("[6, ")
 
 
 def test_block_size_is_read_from_the_compiled_model(tmp_path: Path) -> None:

@@ -88,29 +88,46 @@ def contradiction(draft: DraftFacts, name: str, metadata: object) -> Contradicti
     return Contradiction(key, metadata, value)
 
 
-def other_tokens(draft: Package, target: Package) -> tuple[int, str] | None:
+@dataclass(frozen=True)
+class OtherTokens:
+    """Tokens that two tokenizers give different ids.
+
+    Attributes:
+        count: How many.
+        first: The one with the lowest id, for people.
+        only_added: All of them were added to the vocabulary, as a mask token is; texts without them read the same.
+    """
+
+    count: int
+    first: str
+    only_added: bool
+
+
+def other_tokens(draft: Package, target: Package) -> OtherTokens | None:
     """Tokens that the tokenizers beside two models give different ids.
 
     Returns:
-        How many, and the first as text; None when one side has no readable tokenizer, or they agree. A token of one
-        side only is no disagreement: drafts add a mask token of their own.
+        None when one side has no readable tokenizer, or they agree. A token of one side only is no disagreement: drafts
+        add a mask token of their own.
     """
-    sides = [_tokens(package.folder / "tokenizer.json") for package in (draft, target)]
-    if not all(sides):
+    (ours, added), (theirs, _) = (_tokens(package.folder / "tokenizer.json") for package in (draft, target))
+    if not ours or not theirs:
         return None
-    differing = [(token, number) for token, number in sides[0].items() if sides[1].get(token, number) != number]
+    differing = [(token, number) for token, number in ours.items() if theirs.get(token, number) != number]
     if not differing:
         return None
     token, number = min(differing, key=lambda entry: entry[1])
-    return len(differing), f"{token!r} is {number} for the draft and {sides[1][token]} for the target"
+    first = f"{token!r} is {number} for the draft and {theirs[token]} for the target"
+    return OtherTokens(len(differing), first, only_added=all(token in added for token, _ in differing))
 
 
-def _tokens(file: Path) -> dict[str, int]:
-    """Token -> id of a tokenizer.json."""
+def _tokens(file: Path) -> tuple[dict[str, int], set[str]]:
+    """Token -> id of a tokenizer.json, and which of them were added to its vocabulary."""
     data = json_object(file)
     model = data.get("model")
     stored = model.get("vocab") if isinstance(model, Mapping) else None
     tokens: dict[str, int] = {}
+    added_tokens: set[str] = set()
     if isinstance(stored, Mapping):
         tokens = {token: number for token, number in stored.items() if type(number) is int}
     elif isinstance(stored, list):  # unigram: [token, score] in the order of ids
@@ -120,7 +137,8 @@ def _tokens(file: Path) -> dict[str, int]:
     for entry in added if isinstance(added, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
             tokens[entry["content"]] = entry["id"]
-    return tokens
+            added_tokens.add(entry["content"])
+    return tokens, added_tokens
 
 
 def _shown(value: object) -> str:

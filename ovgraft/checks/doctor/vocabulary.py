@@ -25,7 +25,7 @@ def vocabulary(pair: PairFacts) -> Answer:
     target, draft = pair.target, pair.draft
     sizes = target_sizes(target)
     head, rows = pair.structure.lm_head.vocab_size, pair.embedding.vocab_size
-    numbers = {"target_logits": head, "target_embedding": rows, "draft": draft.vocab_size}
+    numbers: dict[str, object] = {"target_logits": head, "target_embedding": rows, "draft": draft.vocab_size}
     if draft.vocab_size is not None and draft.vocab_size not in sizes:
         said = " or ".join(map(str, sorted(sizes)))
         text = f"the draft was made for {draft.vocab_size} tokens, the target has {said}"
@@ -39,8 +39,12 @@ def vocabulary(pair: PairFacts) -> Answer:
         text = f"the target has {head} tokens; the draft does not say how many it was made for"
         return passed(text, **numbers) if draft.own_lm_head else warned(text, advice, **numbers)
     if (other := other_tokens(draft.package, target.package)) is not None:
-        text = f"the two tokenizers give {other[0]} tokens other ids: {other[1]}"
-        return failed(text, "take the draft that was trained for this tokenizer", **numbers, other_ids=other[0])
+        count = f"{other.count} token{'s' if other.count > 1 else ''}"
+        text = f"the two tokenizers give {count} other ids: {other.first}"
+        numbers["other_ids"] = other.count
+        if other.only_added:
+            return warned(text, "check that prompts and mask token mean the same rows on both sides", **numbers)
+        return failed(text, "take the draft that was trained for this tokenizer", **numbers)
     return passed(f"{draft.vocab_size} tokens on both sides", **numbers)
 
 
