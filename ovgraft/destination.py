@@ -14,10 +14,10 @@ from ovgraft.passbase import ModelRole
 from ovgraft.paths import path_name
 
 if TYPE_CHECKING:
-    from ovgraft.graft import Package
     from ovgraft.ir.files import Stamp
     from ovgraft.ir.save import Plan
     from ovgraft.ir.staging import Place
+    from ovgraft.package import Package
 
 GRAFT_FILE = "graft.json"
 """Record of a graft beside ``target/`` and ``draft/``; its ``"files"`` lists what the graft wrote."""

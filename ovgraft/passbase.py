@@ -86,6 +86,8 @@ class Pass(ABC):
 
     name: ClassVar[str]
     needs_draft: ClassVar[bool] = False
+    metadata_only: ClassVar[bool] = False
+    """Weights stay as they are, so the command line copies them while the pass runs. A wrong word costs time only."""
 
     def requires(self, graft: Graft) -> None:  # noqa: B027 (a pass may have nothing to check)
         """Cheap checks before anything is cloned; analysis may also raise from ``apply`` before its first edit.

@@ -19,10 +19,20 @@ from ovgraft.side_files import CONFIG_FILE
 
 if TYPE_CHECKING:
     from ovgraft.ir.copying import BackgroundCopy
+    from ovgraft.ir.files import Stamp
     from ovgraft.ir.save import Change
     from ovgraft.ir.staging import Place
 
-__all__ = ["GRAFT_FILE", "ExtraFiles", "Saved", "SavedModel", "Weights", "save_elsewhere", "save_in_place"]
+__all__ = [
+    "GRAFT_FILE",
+    "ExtraFiles",
+    "Saved",
+    "SavedModel",
+    "Weights",
+    "save_elsewhere",
+    "save_in_place",
+    "saving_elsewhere",
+]
 
 Weights = Literal["copy", "link"]
 OnStep = Callable[[str], None]
@@ -93,40 +103,72 @@ def save_elsewhere(
     packages: Packages, out: Path, *, force: bool, weights: Weights, extra_files: ExtraFiles, on_step: OnStep
 ) -> Saved:
     """Write everything to another folder or .xml; see :meth:`ovgraft.graft.Graft.save`."""
+    with saving_elsewhere(packages, out, force=force, weights=weights, on_step=on_step) as finish:
+        return finish(extra_files)
+
+
+class _NotFinishedError(Exception):
+    """Nobody asked for the save after all."""
+
+
+@contextmanager
+def saving_elsewhere(
+    packages: Packages, out: Path, *, force: bool, weights: Weights, on_step: OnStep, kept: bool = False
+) -> Iterator[Callable[[ExtraFiles], Saved]]:
+    """Keep a save open while the packages are still worked on; see :meth:`ovgraft.graft.Graft.writing`.
+
+    Yields:
+        What writes them all; they get to their places when the block ends, or nowhere when it was not called.
+    """
     from ovgraft.ir.staging import staging
 
     destination.check_output(packages, out, force=force)
     jobs, folders = destination.layout(packages, out)
+    saved: list[Saved] = []
+    try:
+        with staging(folders, on_step) as places, _Ahead(places[0], weights, on_step) as ahead:
+            if kept:
+                ahead.copy([(job, job.package.main_name) for job in jobs])
+
+            def finish(extra_files: ExtraFiles) -> Saved:
+                saved.append(_stage(jobs, places[0], ahead, force=force, extra_files=extra_files))
+                return saved[-1]
+
+            yield finish
+            if not saved:
+                raise _NotFinishedError
+    except _NotFinishedError:
+        pass
+
+
+def _stage(jobs: list[Job], place: Place, ahead: _Ahead, *, force: bool, extra_files: ExtraFiles) -> Saved:
+    """Write everything into the hidden folder."""
+    on_step = ahead.on_step
     for job in jobs:
         if job.package.kind == "folder":
             job.carried = destination.carried(job)
             job.stamps = destination.stamps(job)
-    with staging(folders, on_step) as places, _copy_ahead(jobs, places[0], weights, on_step) as ahead:
-        place = places[0]
-        for job in jobs:
-            job.plans = job.package.plan_save()
-            if job.package.kind == "xml":
-                # what lies beside a single .xml was only looked at
-                main = job.package.main_name
-                job.plans = {name: plan for name, plan in job.plans.items() if name == main or plan.change != "none"}
-        _drop_unneeded(jobs, ahead)
-        _check_room([(place, _room_for_models(job) + _room_for_copies(job, place, weights, ahead)) for job in jobs])
-
-        def copy(source: Path, target: Path) -> None:
-            _copy(source, target, place, weights, ahead, on_step)
-
-        models = []
-        for job in jobs:
-            models += _write_models(job, place, on_step, copy)
-            for file, target in job.carried.items():
-                if file != Path(CONFIG_FILE) or not _write_config(job, place, target, on_step):
-                    copy(job.package.folder / file, target)
-        saved = _write_extra(places, models, extra_files, on_step)
-        _check_inputs(jobs)  # nobody locks an input: what was copied may be of two saves
-        destination.check_targets(packages, place, force=force)
-        place.obsolete = destination.obsolete(place)
-        replaces = bool(place.obsolete) or any(os.path.lexists(place.folder / file) for file in place.files)
-        place.lasting = replaces or any(model.change == "full" for model in models)
+    ahead.copy([(job, name) for job in jobs for name in job.package.models if job.package.looks_kept(name)])
+    for job in jobs:
+        job.plans = job.package.plan_save()
+        if job.package.kind == "xml":
+            # what lies beside a single .xml was only looked at
+            main = job.package.main_name
+            job.plans = {name: plan for name, plan in job.plans.items() if name == main or plan.change != "none"}
+    ahead.drop_unneeded(jobs)
+    _check_room([(place, _room_for_models(job) + _room_for_copies(job, place, ahead)) for job in jobs])
+    models = []
+    for job in jobs:
+        models += _write_models(job, place, on_step, ahead.take)
+        for file, target in job.carried.items():
+            if file != Path(CONFIG_FILE) or not _write_config(job, place, target, on_step):
+                ahead.take(job.package.folder / file, target)
+    saved = _write_extra([place], models, extra_files, on_step)
+    _check_inputs(jobs)  # nobody locks an input: what was copied may be of two saves
+    destination.check_targets({job.role: job.package for job in jobs}, place, force=force)
+    place.obsolete = destination.obsolete(place)
+    replaces = bool(place.obsolete) or any(os.path.lexists(place.folder / file) for file in place.files)
+    place.lasting = replaces or any(model.change == "full" for model in models)
     return saved
 
 
@@ -191,54 +233,101 @@ def _room_for_models(job: Job) -> int:
     return anew + sum(len(plan.xml) for plan in job.plans.values())
 
 
-def _room_for_copies(job: Job, place: Place, weights: Weights, ahead: dict[Path, BackgroundCopy]) -> int:
+def _room_for_copies(job: Job, place: Place, ahead: _Ahead) -> int:
     """Bytes of files that are copied, at most."""
     from ovgraft.ir.copying import reflinks
 
     bins = [job.package.bin(name) for name, plan in job.plans.items() if plan.change != "full"]
     files = [file for file in (*bins, *(job.package.folder / file for file in job.carried)) if file.exists()]
-    copied = [file for file in files if not (weights == "link" and file.suffix == ".bin")]
+    copied = [file for file in files if not (ahead.weights == "link" and file.suffix == ".bin")]
     if not copied or reflinks(copied[0], place.stage):
         return 0
-    return sum(file.stat().st_size - (ahead[file].done() if file in ahead else 0) for file in copied)
+    return sum(file.stat().st_size - ahead.done(file) for file in copied)
 
 
 # --- files
 
 
-@contextmanager
-def _copy_ahead(
-    jobs: list[Job], place: Place, weights: Weights, on_step: OnStep
-) -> Iterator[dict[Path, BackgroundCopy]]:
-    """Copy the largest .bin while its model is compared with what was read, if it looks as if it will stay.
+class _Ahead:
+    """Copies files into a place, the largest .bin while something else is worked out, if it looks as if it will stay.
 
-    Yields:
-        The copy by its source; whoever needs it takes it out, what is left is dropped.
+    Attributes:
+        on_step: Called with a few words before every step that touches the disk.
     """
-    from ovgraft.ir.copying import BackgroundCopy
 
-    started: dict[Path, BackgroundCopy] = {}
-    bins = [(job.package.bin(name), job, name) for job in jobs for name in job.package.models]
-    bins = [found for found in bins if found[0].is_file() and found[1].package.looks_kept(found[2])]
-    if bins and weights == "copy":
+    def __init__(self, place: Place, weights: Weights, on_step: OnStep) -> None:
+        self.on_step = on_step
+        self.weights = weights
+        self._place = place
+        self._source: Path | None = None
+        self._began: Stamp | None = None
+        self._copy: BackgroundCopy | None = None
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._drop()
+
+    def copy(self, models: list[tuple[Job, str]]) -> None:
+        """Begin with the largest weights of some models, unless others are under way."""
+        from ovgraft.ir.copying import BackgroundCopy
+        from ovgraft.ir.files import stamp
+
+        bins = [(job.package.bin(name), job, name) for job, name in models]
+        bins = [found for found in bins if found[0].is_file()]
+        if self._copy is not None or not bins or self.weights != "copy":
+            return
         source, job, name = max(bins, key=lambda found: found[0].stat().st_size)
-        if source.stat().st_size < shutil.disk_usage(place.stage).free:
-            target = place.staged(job.xml(name).with_suffix(".bin"))
-            on_step(f"copy {source.name} ahead")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            started[source] = BackgroundCopy(source, target)
-    try:
-        yield started
-    finally:
-        for copy in started.values():
-            copy.drop()
+        if source.stat().st_size >= shutil.disk_usage(self._place.stage).free:
+            return
+        target = self._place.staged(job.xml(name).with_suffix(".bin"))
+        self.on_step(f"copy {source.name} ahead")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._source, self._began, self._copy = source, stamp(source), BackgroundCopy(source, target)
 
+    def drop_unneeded(self, jobs: list[Job]) -> None:
+        """The guess was wrong where OpenVINO is to write the .bin."""
+        kept = {job.package.bin(name) for job in jobs for name, plan in job.plans.items() if plan.change != "full"}
+        if self._source not in kept:
+            self._drop()
 
-def _drop_unneeded(jobs: list[Job], ahead: dict[Path, BackgroundCopy]) -> None:
-    """The guess was wrong where OpenVINO is to write the .bin."""
-    kept = {job.package.bin(name) for job in jobs for name, plan in job.plans.items() if plan.change != "full"}
-    for source in ahead.keys() - kept:
-        ahead.pop(source).drop()
+    def done(self, source: Path) -> int:
+        """Bytes of a file that are copied already."""
+        return self._copy.done() if self._copy is not None and source == self._source else 0
+
+    def take(self, source: Path, target: Path) -> None:
+        """Have a file copied, relative to the place; what is under way is waited for."""
+        from ovgraft.ir.copying import copy_file, link_file
+        from ovgraft.ir.files import stamp
+
+        self.on_step(f"copy {target}")
+        file, staged = self._place.folder / target, self._place.new(target)
+        if self._copy is not None and source == self._source:
+            with _writing(file):
+                self._copy.finish()
+            self._copy = None
+            if stamp(source) != self._began:
+                raise ModelFileError(
+                    f"{source.name} changed on disk while it was copied", file=source, hint="run again"
+                )
+        elif self.weights == "copy" or target.suffix != ".bin":
+            with _writing(file):
+                copy_file(source, staged)
+        else:
+            try:
+                link_file(source, staged)
+            except OSError as error:
+                raise ModelFileError(
+                    f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
+                    file=file,
+                    hint="leave out --weights link to copy it",
+                ) from error
+
+    def _drop(self) -> None:
+        if self._copy is not None:
+            self._copy.drop()
+        self._copy = self._source = None
 
 
 def _write_models(
@@ -282,30 +371,6 @@ def _write_config(job: Job, place: Place, target: Path, on_step: OnStep) -> bool
         write_file(place.new(target), config.text)
         shutil.copymode(config.path, place.staged(target))
     return True
-
-
-def _copy(
-    source: Path, target: Path, place: Place, weights: Weights, ahead: dict[Path, BackgroundCopy], on_step: OnStep
-) -> None:
-    from ovgraft.ir.copying import copy_file, link_file
-
-    on_step(f"copy {target}")
-    staged = place.new(target)
-    if source in ahead:
-        with _writing(place.folder / target):
-            ahead.pop(source).finish()
-    elif weights == "copy" or target.suffix != ".bin":
-        with _writing(place.folder / target):
-            copy_file(source, staged)
-    else:
-        try:
-            link_file(source, staged)
-        except OSError as error:
-            raise ModelFileError(
-                f"{source.name} cannot be hard-linked there: {os.strerror(error.errno or 0).lower()}",
-                file=place.folder / target,
-                hint="leave out --weights link to copy it",
-            ) from error
 
 
 @contextmanager

@@ -24,6 +24,7 @@ class AnnotateHiddenStates(Pass):
     """
 
     name: ClassVar[str] = "annotate-hidden-states"
+    metadata_only: ClassVar[bool] = True
 
     replace: bool = option(False, "rewrite an existing annotation, whatever it says")
 

@@ -29,6 +29,7 @@ class SetRtInfo(Pass):
     """
 
     name: ClassVar[str] = "set-rt-info"
+    metadata_only: ClassVar[bool] = True
 
     key: str = option(dataclasses.MISSING, "path of the entry, names separated by /", example="dflash/mask_token_id")
     value: str | None = option(None, "text to write", example="151669")

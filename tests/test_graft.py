@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -773,6 +774,78 @@ def test_two_processes_save_to_one_place(root: Path, tmp_path: Path) -> None:
     model = ovgraft.load(out / "target").target.model
     assert ir.get_user_data(model.get_results()[0], "touched") == "by the first"
     assert files(out).keys() == before.keys()
+
+
+# --- an output that is open while passes run
+
+
+def run_slowly(graft: Graft, out: Path, work: Callable[[], None], *, kept: bool = True) -> list[str]:
+    steps: list[str] = []
+    with graft.writing(out, kept=kept, on_step=steps.append) as finish:
+        work()
+        finish({})
+    return steps
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("change", [annotate, touch])
+def test_an_open_output_gets_what_a_save_writes(
+    root: Path, tmp_path: Path, change: Callable[[Package], None], kept: bool
+) -> None:
+    """Whatever was guessed of the weights."""
+    graft, other = ovgraft.load(root / "target"), ovgraft.load(root / "target")
+    steps = run_slowly(graft, tmp_path / "a", lambda: change(graft.target), kept=kept)
+    change(other.target)
+    other.save(tmp_path / "b")
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    ahead = steps.index("copy openvino_model.bin ahead")
+    assert ahead < next(i for i, step in enumerate(steps) if step.startswith("write"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in"]
+
+
+def test_an_open_output_is_nobody_elses(root: Path, tmp_path: Path) -> None:
+    graft, other = ovgraft.load(root / "target"), ovgraft.load(root / "target")
+    found: list[ModelFileError] = []
+    run_slowly(graft, tmp_path / "out", lambda: found.append(error(lambda: other.save(tmp_path / "out"))))
+    assert str(found[0]).startswith("another ovgraft is saving here")
+    assert (tmp_path / "out" / "openvino_model.xml").is_file()
+
+
+def test_what_speaks_against_an_output_is_told_before_the_work(root: Path, tmp_path: Path) -> None:
+    graft = ovgraft.load(root / "target")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").write_text("x")
+    done: list[bool] = []
+    found = error(lambda: run_slowly(graft, tmp_path / "out", lambda: done.append(True)))
+    assert "exists" in str(found)
+    assert not done
+
+
+@pytest.mark.parametrize("failing", [True, False], ids=["the work fails", "nobody saves"])
+def test_an_open_output_of_nothing_leaves_nothing(root: Path, tmp_path: Path, failing: bool) -> None:
+    graft = ovgraft.load(root / "target")
+    with (
+        pytest.raises(KeyboardInterrupt) if failing else contextlib.nullcontext(),
+        graft.writing(tmp_path / "out", kept=True),
+    ):
+        if failing:
+            raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_weights_that_change_after_they_were_copied_ahead(root: Path, tmp_path: Path) -> None:
+    weights = root / "target" / "openvino_model.bin"
+
+    def replace() -> None:
+        """Before the model is read: what is read is whole, and what was copied is not it."""
+        weights.with_name("new").write_bytes(weights.read_bytes())
+        os.replace(weights.with_name("new"), weights)
+        annotate(graft.target)
+
+    graft = ovgraft.load(root / "target")
+    found = error(lambda: run_slowly(graft, tmp_path / "out", replace))
+    assert "changed on disk while it was copied" in str(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 # --- the disk

@@ -32,7 +32,7 @@ CODE = tuple(
 LEVELS = {
     **dict.fromkeys(("errors", "noderef", "paths", "_lazy"), 0),
     "ir": 1,
-    **dict.fromkeys(("graft", "passbase", "saving", "destination", "side_files"), 2),
+    **dict.fromkeys(("graft", "package", "passbase", "saving", "destination", "side_files"), 2),
     **dict.fromkeys(("decoder", "drafts"), 3),
     "passes": 4,
     **dict.fromkeys(("checks", "inspection", "pipeline"), 5),

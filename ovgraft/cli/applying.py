@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ovgraft.graft import Graft, Snapshot
     from ovgraft.passbase import Pass
     from ovgraft.pipeline import Hook, Pipeline, Report
-    from ovgraft.saving import Saved
+    from ovgraft.saving import ExtraFiles, Saved
 
 OnError = Literal["stop", "skip"]
 When = Literal["none", "end", "each"]
@@ -82,16 +83,16 @@ def apply(console: Console, request: Request) -> None:
         report_out = None if request.report is None else stack.enter_context(output_file(request.report, "the report"))
         with console.status() as say:
             say("opening the models")
-            graft = open_models(request)
-            report, verification, error = run(graft, plan, request, say)
-            saved = None
-            to_save = error is None and not request.dry_run
-            record = run_record(report, verification, graft.packages, request.output, written=to_save)
-            text = report_text(record)
-            if report_out is not None:
-                report_out.reserve(len(text))
-            if to_save:
-                saved = save(graft, report, request, say)
+            graft, saved = open_models(request), None
+            with saving(graft, plan, request, say) as save:
+                report, verification, error = run(graft, plan, request, say)
+                to_save = error is None and not request.dry_run
+                record = run_record(report, verification, graft.packages, request.output, written=to_save)
+                text = report_text(record)
+                if report_out is not None:
+                    report_out.reserve(len(text))
+                if to_save:
+                    saved = save(report)
         if report_out is not None:
             report_out.write(text, "the models were written" if saved is not None and saved.files else "")
     if console.json:
@@ -232,20 +233,32 @@ def _read_main_models(graft: Graft) -> None:
             package.read(package.main_name)
 
 
-def save(graft: Graft, report: Report, request: Request, say: Status) -> Saved:
-    """Write it; a pair that gets a folder of its own, or lies in one, gets its record too."""
+@contextlib.contextmanager
+def saving(graft: Graft, plan: Plan, request: Request, say: Status) -> Iterator[Callable[[Report], Saved]]:
+    """What saves in the end; a pair that gets a folder of its own, or lies in one, gets its record too.
 
-    def record(saved: Saved) -> dict[str, bytes]:
-        return {GRAFT_FILE: graft_record(report, saved)}
+    Weights that no pass touches are copied while the passes run.
+    """
 
-    return graft.save(
-        request.output,
-        force=request.force,
-        in_place=request.in_place,
-        weights=request.weights,
-        extra_files=record if _has_record(graft, report, in_place=request.in_place) else {},
-        on_step=say,
-    )
+    def extra_files(report: Report) -> ExtraFiles:
+        def record(saved: Saved) -> dict[str, bytes]:
+            return {GRAFT_FILE: graft_record(report, saved)}
+
+        return record if _has_record(graft, report, in_place=request.in_place) else {}
+
+    if request.output is None or request.dry_run or not all(item.metadata_only for item in plan.pipeline):
+        yield lambda report: graft.save(
+            request.output,
+            force=request.force,
+            in_place=request.in_place,
+            weights=request.weights,
+            extra_files=extra_files(report),
+            on_step=say,
+        )
+        return
+    output = graft.writing(request.output, force=request.force, weights=request.weights, kept=True, on_step=say)
+    with output as finish:
+        yield lambda report: finish(extra_files(report))
 
 
 def _has_record(graft: Graft, report: Report, *, in_place: bool) -> bool:
