@@ -8,8 +8,6 @@ import sys
 from types import FrameType
 from typing import Any
 
-EXIT_CODE = 130
-
 _swallowed = False
 _pipe: tuple[int, int] | None = None
 
@@ -20,7 +18,7 @@ def install() -> None:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if os.getpid() != own:  # openvino forks to send its telemetry, and the fork would print a traceback
-            os._exit(EXIT_CODE)
+            os._exit(130)
         raise KeyboardInterrupt
 
     def unraisable(found: Any) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ovgraft
-from ovgraft.cli import interrupts
 from ovgraft.cli.console import Console
 from ovgraft.cli.options import global_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+INTERRUPTED = 130
 BUG = 5
 
 _COMMANDS = {
@@ -114,7 +114,7 @@ def _guarded(console: Console, run: Callable[[], object]) -> int:
         if isinstance(error.__cause__, EOFError):  # click takes every one for the end of stdin
             return _failed(console, error.__cause__)
         console.sentence("interrupted")
-        return interrupts.EXIT_CODE
+        return INTERRUPTED
     except click.UsageError as error:
         return _usage(console, error)
     except click.ClickException as error:
@@ -123,7 +123,7 @@ def _guarded(console: Console, run: Callable[[], object]) -> int:
     except Exception as error:
         if _was_interrupted(error):
             console.sentence("interrupted")
-            return interrupts.EXIT_CODE
+            return INTERRUPTED
         return _failed(console, error)
     return outcome if isinstance(outcome, int) else 0
 

@@ -6,22 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-from ovgraft.cli import interrupts
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ovgraft.cli.progress import StatusLine
     from ovgraft.pipeline import PassRun
-
-
-class Line(Protocol):
-    """A line on a terminal."""
-
-    def show(self, text: str, done: int, total: int, unit: str) -> None:
-        """Say what is being done, and how far it is; a total of 0 is unknown."""
-
-    def watch(self, file: Path, total: int) -> AbstractContextManager[None]:
-        """Show how a file grows while nothing else can be drawn."""
 
 
 class Status:
@@ -33,7 +22,7 @@ class Status:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._line: Line | None = None
+        self._line: StatusLine | None = None
         self._step = ""
         self._since = 0.0
 
@@ -46,7 +35,9 @@ class Status:
             total: Parts of the step; 0 when nobody knows.
             what: Which part of the step ``done`` counts.
         """
-        interrupts.check()
+        from ovgraft.cli.interrupts import check
+
+        check()
         if text != self._step:
             self._count()
             self._step = text
@@ -62,7 +53,7 @@ class Status:
         return nullcontext() if self._line is None else self._line.watch(file, total)
 
     @contextmanager
-    def running(self, line: Line | None) -> Iterator[Status]:
+    def running(self, line: StatusLine | None) -> Iterator[Status]:
         """Tell a line until the end of the body."""
         self._line, self._since = line, time.perf_counter()
         try:
