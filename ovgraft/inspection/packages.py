@@ -86,6 +86,9 @@ def _package(path: Path, role: str, request: Request) -> PackageInfo:
         info = _with_facts(collect_model(model, stem, request), package, problems)
         models.append(info)
         by_kind.setdefault("draft" if info.kind.endswith("draft") else info.kind, model)
+    head = folder / f"{FileName.MARKOV_HEAD}.xml"
+    if "draft" in by_kind and "markov head" not in by_kind and head.is_file():
+        by_kind["markov head"] = ir.read_model(head)  # the draft was named alone
     return PackageInfo(name, role, files, tuple(models), (*problems, *_head_problems(by_kind)))
 
 

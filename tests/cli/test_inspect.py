@@ -12,6 +12,7 @@ from openvino import opset16 as ops
 
 from tests import models
 from tests.cli.conftest import Run
+from tests.drafts import checkpoints
 from tests.support import ROOT
 
 SECTIONS = ("ports", "layers", "attention and state", "tables", "weights", "annotation", "PagedAttention", "ops")
@@ -262,6 +263,13 @@ def test_an_advertised_head_without_a_file_is_a_problem(run: Run, tmp_path: Path
     text = run("inspect", models.write_package(model, tmp_path / "d")).out
     assert "advertises a vanilla head of rank 8 and there is no openvino_markov_head_model" in text
     assert "head type" in text
+
+
+def test_a_draft_named_by_its_xml_has_the_head_beside_it(run: Run, tmp_path: Path) -> None:
+    checkpoint = checkpoints.write_checkpoint(tmp_path / "checkpoint", *checkpoints.specforge())
+    assert run("build-draft", checkpoint, "-o", tmp_path / "d").code == 0
+    assert (tmp_path / "d" / "openvino_markov_head_model.xml").exists()
+    assert "problems" not in run("inspect", tmp_path / "d" / "openvino_model.xml").out
 
 
 def test_a_checkpoint_shows_its_spec_with_sources(run: Run, shared: Path) -> None:
