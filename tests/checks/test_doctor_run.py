@@ -89,7 +89,13 @@ def test_exactly_one_without_a_cause_that_can_be_measured(tmp_path: Path) -> Non
         port.replace_source_output(other.output(0))
     answer = diagnose(graft, run=RUN)["acceptance"].answer
     assert answer.status == "warn"
-    assert answer.text == "exactly 1.000 tokens per step over 26 steps: nothing was accepted"
+    tried = answer.numbers["tried"]
+    assert isinstance(tried, list)
+    assert answer.text == (
+        "exactly 1.000 tokens per step over 26 steps: nothing was accepted; "
+        f"{len(tried)} other readings get no more accepted"
+    )
+    assert {"candidate offset 1 instead of 0", "layers 1, one further up", "mask token 2 (eos_token_id)"} <= set(tried)
     assert answer.evidence == ()
     assert "likely causes: layer ids of another draft" in answer.advice
     assert "untrained draft" in answer.advice

@@ -88,22 +88,28 @@ class Measured:
     device: str
 
 
-def try_out(pair: Measured) -> tuple[Reason, ...]:
-    """Measure the pair again, read in other ways; those that get clearly more accepted come back, best first.
+def try_out(pair: Measured) -> tuple[tuple[Reason, ...], tuple[str, ...]]:
+    """Measure the pair again, read in other ways.
 
     The rows alone are compared: a Markov head makes up for part of what is wrong with them.
+
+    Returns:
+        The readings that get clearly more accepted, best first; and in words all that were measured.
     """
     others = all_readings(pair.graft, pair.facts)
     states = _states_of(pair, [other for other in others if other.taps is not None])
     better: list[tuple[float, Reason]] = []
+    measured = []
     for other in others:
         try:
             found = _more_accepted(pair, other, states.get(id(other)))
         except OvgraftError:
             continue  # this reading is none
+        measured.append(other.what)
         if found is not None:
             better.append(found)
-    return tuple(reason for _, reason in sorted(better, key=lambda entry: -entry[0])[:_MOST_NAMED])
+    best = sorted(better, key=lambda entry: -entry[0])[:_MOST_NAMED]
+    return tuple(reason for _, reason in best), tuple(measured)
 
 
 def _more_accepted(pair: Measured, other: Other, states: Mapping[Text, Any] | None) -> tuple[float, Reason] | None:

@@ -199,21 +199,17 @@ def _acceptance(run: Run) -> Answer:
     if walk != "none":
         found = speculator.measure(run.texts, walk)
     numbers = _numbers(run, found, without, walk)
-    text = said(found, "" if run.options.prompts else " on random prompts")
-    if walk != "none":
-        text = f"{text}; {without.tokens_per_step:.3f} without the Markov head ({walk} walk)"
-    trained = trained_candidates(run.pair)
-    if trained not in (None, speculator.candidates):
-        text = f"{text}; asked for {speculator.candidates} candidates, trained with {trained}"
+    text = _said(run, found, without, walk)
     evidence = (*causes.shifted_rows(without), *causes.harmful_head(found, without))
     warned_of = causes.warned_of(run.before)
     if found.tokens_per_step < LITTLE or evidence or warned_of:
         measured = causes.Measured(run.graft, run.pair, run.texts, speculator, walk, found, without, run.options.device)
-        evidence = (*evidence, *causes.try_out(measured))
-    nothing = found.tokens_per_step == 1
-    if nothing:
-        text = f"exactly 1.000 tokens per step over {found.windows} steps: nothing was accepted"
-    if not evidence and not nothing:
+        better, tried = causes.try_out(measured)
+        evidence = (*evidence, *better)
+        numbers["tried"] = list(tried)
+        if not better and tried:
+            text = f"{text}; {len(tried)} other readings get no more accepted"
+    if not evidence and found.accepted[0] > 0:
         return passed(text, **numbers)
     shown = evidence or warned_of
     if evidence:
@@ -236,11 +232,18 @@ def _numbers(run: Run, found: Acceptance, without: Acceptance, walk: Walk) -> di
     return numbers
 
 
-def said(found: Acceptance, where: str = "") -> str:
-    """Tokens per step and the rate of each position."""
-    rates = " ".join(f"{count / found.windows:.2f}" for count in found.accepted)
-    steps = f"{found.windows} steps{where}"
-    return f"{found.tokens_per_step:.3f} tokens per step over {steps}; accepted by position {rates}"
+def _said(run: Run, found: Acceptance, without: Acceptance, walk: Walk) -> str:
+    """Tokens per step, the rate of each position, and what else the numbers depend on."""
+    assert run.speculator is not None
+    steps = f"{found.windows} steps{'' if run.options.prompts else ' on random prompts'}"
+    text = f"exactly 1.000 tokens per step over {steps}: nothing was accepted"
+    if found.accepted[0]:
+        rates = " ".join(f"{count / found.windows:.2f}" for count in found.accepted)
+        text = f"{found.tokens_per_step:.3f} tokens per step over {steps}; accepted by position {rates}"
+    if walk != "none":
+        text = f"{text}; {without.tokens_per_step:.3f} without the Markov head ({walk} walk)"
+    trained, asked = trained_candidates(run.pair), run.speculator.candidates
+    return text if trained in (None, asked) else f"{text}; asked for {asked} candidates, trained with {trained}"
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[Run], Answer]], ...] = (

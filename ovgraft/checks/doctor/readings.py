@@ -14,6 +14,7 @@ from ovgraft.checks.doctor.configs import json_object
 from ovgraft.checks.doctor.facts import PairFacts
 from ovgraft.checks.doctor.offset import cut_rows
 from ovgraft.checks.draft_side import AS_SAID, Reading
+from ovgraft.checks.exposed import recorded_convention
 from ovgraft.checks.grafts import graft_of
 from ovgraft.checks.pair import EMBEDDING_OUTPUT, Taps
 from ovgraft.checks.speculate import rows_cut
@@ -196,8 +197,8 @@ def _with_target_table(graft: Graft, pair: PairFacts, draft: drafts.DraftIr) -> 
             drafts.redirect(ir.Graph(copy.model), own.output, rows.output(0))
             copy.model.remove_parameter(drafts.find_input(copy.model, Port.INPUT_IDS))
         copy.model.validate_nodes_and_infer_types()
-    except OvgraftError:
-        return None
+    except (OvgraftError, RuntimeError):
+        return None  # its own table is tied to more than the rows
     return other
 
 
@@ -226,4 +227,6 @@ def _with_target_head(graft: Graft, pair: PairFacts, draft: drafts.DraftIr) -> G
 def all_readings(graft: Graft, pair: PairFacts) -> Sequence[Other]:
     """Everything that is tried on a pair."""
     layers = pair.layers() or ()
+    if recorded_convention(graft.target.model) == "input" and pair.draft.family == "eagle3":
+        layers = tuple(layer - 1 for layer in layers)  # what enters a layer is what leaves the one before
     return [*other_layers(layers, len(pair.structure.layers), pair.draft.family), *other_values(graft, pair)]
