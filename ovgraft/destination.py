@@ -155,6 +155,7 @@ def check_output(packages: Packages, out: Path, *, force: bool) -> None:
         raise ModelFileError(text, file=out, hint=f"name {kind}")
     for package in packages.values():
         _check_input(package, out)
+    _check_kind(packages, out)
     if out.exists() and not single_xml and not out.is_dir():
         raise ModelFileError(f"{out} is a file, the output must be a folder", file=out)
     refuse_leftover(stage_of(out.parent, out.stem) if single_xml else stage_of(out))
@@ -176,6 +177,30 @@ def check_targets(packages: Packages, place: Place, *, force: bool) -> None:
             raise ModelFileError(f"{path} belongs to the input", file=path, hint="name another folder")
         if not force and os.path.lexists(path):
             raise ModelFileError(f"{path} exists", file=path, hint="say --force to replace it")
+
+
+def _check_kind(packages: Packages, out: Path) -> None:
+    """Files that are not written now stay, so a pair and a single model do not replace each other.
+
+    Raises:
+        ModelFileError: ``out`` holds the other kind.
+    """
+    if out.suffix == ".xml" or not out.is_dir():
+        return
+    single = any(out.glob("*.xml"))
+    pair = any((out / role).is_dir() and any((out / role).glob("*.xml")) for role in ("target", "draft"))
+    if "draft" in packages and single:
+        raise ModelFileError(
+            f"{path_name(out)} holds a model, a target and its draft do not replace it",
+            file=out,
+            hint="name another folder, or delete this one",
+        )
+    if "draft" not in packages and pair:
+        raise ModelFileError(
+            f"{path_name(out)} holds a target and its draft, one model does not replace them",
+            file=out,
+            hint="name another folder, or delete this one",
+        )
 
 
 def _same(a: Path, b: Path) -> bool:

@@ -941,4 +941,19 @@ def test_every_package_of_the_zoo(shared: Path, tmp_path: Path) -> None:
         old, new = files(source), files(out)
         assert old.keys() == new.keys()
         assert [file for file in old if old[file] != new[file]] == [f"{graft.target.main_name}.xml"]
-        assert ir.same_structure(graft.target.model, ovgraft.load(out).target.model) is None
+        assert ir.same_structure(graft.target.model, ovgraft.ovgraft.load(out).target.model) is None
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pair_and_a_single_model_do_not_replace_each_other(tmp_path: Path, force: bool) -> None:
+    target = models.write_package(models.tiny_decoder(layers=6), tmp_path / "target")
+    draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft")
+    single, pair = tmp_path / "single", tmp_path / "pair"
+    ovgraft.load(target).save(single)
+    ovgraft.load(target=target, draft=draft).save(pair)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with pytest.raises(ModelFileError, match="single holds a model, a target and its draft do not replace it"):
+        ovgraft.load(target=target, draft=draft).save(single, force=force)
+    with pytest.raises(ModelFileError, match="pair holds a target and its draft, one model does not replace them"):
+        ovgraft.load(target).save(pair, force=force)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -49,7 +49,11 @@ def build(console: Console, request: Request) -> None:
         say("opening the models")
         draft = Package(request.checkpoint)
         if not draft.is_checkpoint:
-            raise ModelFileError(f"{request.checkpoint} has an OpenVINO model already", file=request.checkpoint)
+            raise ModelFileError(
+                f"{request.checkpoint} has an OpenVINO model already",
+                file=request.checkpoint,
+                hint="a draft that is an IR goes into `ovgraft apply --draft` as it is",
+            )
         graft = Graft(draft) if request.target is None else Graft(Package(request.target), draft)
         hooks = [pipeline.Progress(say.show_pass), pipeline.Timing(), pipeline.Sizes()]
         report = pipeline.execute(passes, graft, hooks=hooks)
@@ -65,6 +69,7 @@ def build(console: Console, request: Request) -> None:
     else:
         console.data(*report_lines(report, None, console.symbols))
     if report.error is not None:
+        console.say(Line(("nothing was written",)))
         raise report.error
     console.say(Line((f"wrote {request.output}",)))
 

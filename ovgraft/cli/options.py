@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-PATH = click.Path(path_type=Path, readable=False)
+
+class _AnyPath(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # a shell variable that is not set; Path("") would be the current folder
+            self.fail("an empty path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _AnyPath(path_type=Path, readable=False)
 """Any path, there or not: whoever opens it says what is wrong, and that is exit code 3, not 2."""
 
 

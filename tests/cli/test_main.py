@@ -199,3 +199,10 @@ def test_no_color_is_color_never(run: Run, target: Path) -> None:
     assert "\x1b[" not in plain
     assert plain == run("inspect", target, "--color", "never").out
     assert "\x1b[" in run("inspect", target, "--color", "always").out
+
+
+@pytest.mark.parametrize("arguments", [("apply", "", "-p", "move-fc", "-o", "x"), ("inspect", ""), ("verify", "", "b")])
+def test_an_empty_path_is_not_the_current_folder(run: Run, arguments: tuple[str, ...]) -> None:
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert "an empty path" in outcome.err

@@ -199,9 +199,10 @@ def _passes(metadata: Metadata) -> Iterator[str]:
     key = "/".join(Key.PIPELINE)
     if key in metadata:
         before, after = metadata[key]
-        if after is not None:
-            new = after.removeprefix(f"{before}," if before else "")
-            yield f"passes on record: {new}"
+        if before is None or (after or "").startswith(f"{before},"):
+            yield f"passes on record: {(after or '').removeprefix(f'{before},')}"
+        else:
+            yield f"passes on record: {before} there, {after or 'none'} here"
 
 
 def _entry(key: str, before: str | None, after: str | None) -> str:
