@@ -117,9 +117,9 @@ class ExposeHiddenStates(Pass):
                 raise PreconditionError(
                     "the draft was made for a target of another depth",
                     file=draft.file,
-                    expected=f"{count} layers",
-                    found=draft.num_target_layers,
-                    hint="say layers=... if you know better",
+                    expected=f"a target of {draft.num_target_layers} layers",
+                    found=f"{count} layers",
+                    hint="take the draft of this target; expose-hidden-states{layers=...} names layers by hand",
                 )
             assert draft.target_layer_ids is not None  # read_draft insists on it for DFlash
             return draft.target_layer_ids, "draft metadata dflash/target_layer_ids"

@@ -41,6 +41,9 @@ def layer_ids(pair: PairFacts) -> Answer:
         convention = f"; its file counts by {meaning}{f': {_listed(source)}' if source != ids else ''}"
     listed = ", ".join(map(str, ids))
     low = -1 if draft.checkpoint is not None else 0  # -1: the embedding's output, DeepSpec DSpark only
+    if draft.layer_count not in (None, count):
+        text = f"the draft was trained for {draft.layer_count} target layers, the target has {count}"
+        return failed(text, "take the draft of this target: ids of another depth name other layers", **numbers)
     outside = [layer for layer in ids if not low <= layer < count]
     if outside:
         text = f"no layer {', '.join(map(str, outside))}: the target has layers 0 to {count - 1}{convention}"
@@ -48,9 +51,6 @@ def layer_ids(pair: PairFacts) -> Answer:
     repeated = [layer for layer, times in Counter(ids).items() if times > 1]
     if repeated:
         return failed(f"layer {', '.join(map(str, repeated))} is named more than once", _NEVER_GUESS, **numbers)
-    if draft.layer_count not in (None, count):
-        text = f"the draft was trained for {draft.layer_count} target layers, the target has {count}"
-        return failed(text, "take the draft of this target: ids of another depth name other layers", **numbers)
     if min(ids) < 0:
         text = f"layers {listed} of {count}; -1 is the embedding's output, as DeepSpec counts{convention}"
         return warned(text, "expose-hidden-states gives outputs of layers only: join that state yourself", **numbers)
