@@ -251,7 +251,7 @@ def test_last_layer_is_told(target: Path) -> None:
 
 def test_draft_of_a_deeper_target(target: Path, tmp_path: Path) -> None:
     draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft", config={"num_target_layers": 36})
-    with pytest.raises(PreconditionError, match="another depth: expected 4 layers, found 36"):
+    with pytest.raises(PreconditionError, match="another depth: expected a target of 36 layers, found 4 layers"):
         pairs.run_passes(pairs.open_pair(target, draft), ExposeHiddenStates())
 
 
