@@ -12,7 +12,7 @@ from pathlib import Path
 from ovgraft.ir import progress
 
 _FICLONE = 0x40049409  # linux/fs.h; absent from fcntl before Python 3.12
-_CHUNK = 64 << 20
+_CHUNK = 256 << 20  # each return to Python waits for its lock, while another thread computes
 _GLANCE_SECONDS = 0.1
 
 
