@@ -109,12 +109,14 @@ class _Side:
 
     def __init__(self, nodes: list[ov.Node]) -> None:
         self.nodes = nodes
-        self.tensors: list[Any] = []
-        self.owners: list[int] = []
-        for i, node in enumerate(nodes):
-            for port in range(1 if type(node) is _Constant else node.get_output_size()):
-                self.tensors.append(node.get_output_tensor(port))
-                self.owners.append(i)
+        counts = [1 if type(node) is _Constant else node.get_output_size() for node in nodes]
+        self.owners: list[int] = [i for i, count in enumerate(counts) for _ in range(count)]
+        if len(self.owners) == len(nodes) and 0 not in counts:
+            self.tensors: list[Any] = [node.get_output_tensor(0) for node in nodes]
+        else:
+            self.tensors = [
+                node.get_output_tensor(port) for node, count in zip(nodes, counts, strict=True) for port in range(count)
+            ]
 
     def types(self) -> list[Any]:
         """Type and opset of each op."""
