@@ -40,7 +40,7 @@ def _of_checkpoint(draft: DraftFacts) -> Answer:
             f"{source} says offset {value} ({_MEANS[value]}); checkpoints of this format mean {convention} "
             f"({_MEANS[convention]})"
         )
-        advice = "if nothing is accepted this is why: remove the key. --run measures which of the two it is"
+        advice = "if little is accepted this is why: remove the key. --run measures which of the two it is"
         return warned(text, advice, **numbers)
     return passed(f"{value}: {_MEANS[value]} ({source})", **numbers)
 
