@@ -43,7 +43,7 @@ def inspect(path: Path, request: Request = SUMMARY) -> Inspection:
     if not path.exists():
         raise ModelFileError(f"no such file or folder: {path}", file=path)
     if not path.is_dir() and not path.is_file():
-        raise ModelFileError(f"{path} is neither a file nor a folder", file=path)
+        raise ModelFileError(f"{path} is no regular file", file=path)
     if is_graft(path):
         packages = tuple(_package(path / role, role, request) for role in _ROLES)
         found = Inspection(packages, _record(path / "graft.json"))

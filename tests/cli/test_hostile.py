@@ -54,8 +54,13 @@ def reading(bad: Path, draft: Path, out: Path) -> list[list[object]]:
         ["inspect", bad, "--all", "--json"],
         ["inspect", bad, "--format", "html"],
         ["doctor", "--target", bad, "--draft", draft],
-        ["apply", bad, "-p", "annotate-hidden-states", "-o", out],
+        ["apply", bad, "-p", "annotate-hidden-states", "-o", _single(out) if bad.is_file() else out],
     ]
+
+
+def _single(out: Path) -> Path:
+    """Where an .xml goes when it came alone."""
+    return out.with_suffix(".xml")
 
 
 def commands(bad: Path, good: Path, draft: Path, out: Path) -> list[list[object]]:
@@ -108,8 +113,10 @@ def run_each(run: Run, every: list[list[object]], bad: Path, out: Path) -> dict[
     for args in every:
         outcome = run(*args)
         check(outcome, *args)
-        assert outcome.code == 0 or not out.exists(), args
+        assert outcome.code == 0 or not (out.exists() or _single(out).exists()), args
         shutil.rmtree(out, ignore_errors=True)
+        for file in (_single(out), out.with_suffix(".bin")):
+            file.unlink(missing_ok=True)
         found[" ".join("BAD" if word == bad else str(word) for word in args)] = outcome
     return found
 
