@@ -54,7 +54,7 @@ def reading(bad: Path, draft: Path, out: Path) -> list[list[object]]:
         ["inspect", bad, "--all", "--json"],
         ["inspect", bad, "--format", "html"],
         ["doctor", "--target", bad, "--draft", draft],
-        ["apply", bad, "-p", "annotate-hidden-states", "-o", out if bad.is_dir() else _single(out)],
+        ["apply", bad, "-p", "annotate-hidden-states", "-o", out if os.path.isdir(bad) else _single(out)],
     ]
 
 
