@@ -65,6 +65,13 @@ def page(tables: dict[str, str]) -> str:
     )
 
 
+def written(file: Path) -> dict[str, str]:
+    """The tables of a page, by suite: those that are not measured now stay."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    parts = dict(part.split("\n\n", 1) for part in text.split("\n## ")[1:])
+    return {name: parts[title].strip() for name, title in SUITES.items() if title in parts}
+
+
 def main() -> int:
     """Run, print, and write when asked.
 
@@ -73,7 +80,7 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SUITES)}; all of them when none is named")
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
+    parser.add_argument("--write", type=Path, help="also write the tables into this page")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench", help="where the big files go")
     options = parser.parse_args()
     if unknown := set(options.names) - set(SUITES):
@@ -86,7 +93,9 @@ def main() -> int:
         over += sum(row.verdict == "over" for row in rows)
         print(f"{SUITES[name]}\n{tables[name]}\n", flush=True)
     if options.write is not None:
-        options.write.write_text(page(tables), encoding="utf-8")
+        found = written(options.write) | tables
+        page_text = page({name: found[name] for name in SUITES if name in found})
+        options.write.write_text(page_text, encoding="utf-8")
     return int(over > 0)
 
 
