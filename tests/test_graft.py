@@ -941,7 +941,7 @@ def test_every_package_of_the_zoo(shared: Path, tmp_path: Path) -> None:
         old, new = files(source), files(out)
         assert old.keys() == new.keys()
         assert [file for file in old if old[file] != new[file]] == [f"{graft.target.main_name}.xml"]
-        assert ir.same_structure(graft.target.model, ovgraft.ovgraft.load(out).target.model) is None
+        assert ir.same_structure(graft.target.model, ovgraft.load(out).target.model) is None
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -144,9 +144,8 @@ def constants_by_part(graph: ir.Graph, structure: Structure, flow: Flow) -> dict
 def part_weights(graph: ir.Graph, parts: dict[Part, list[int]]) -> tuple[PartInfo, ...]:
     """Weights of each part, most bytes first."""
     found = []
-    counted: set[tuple[int, int]] = set()
-    for part, constants in sorted(parts.items(), key=lambda entry: entry[0] != "embedding"):  # a tied table is its own
-        formats = formats_of(graph, constants, counted)
+    for part, constants in parts.items():
+        formats = formats_of(graph, constants)
         name, layer = ("layer", part) if isinstance(part, int) else (part, None)
         found.append(PartInfo(name, layer, formats, sum(entry.bytes for entry in formats), len(constants)))
     return tuple(sorted(found, key=lambda entry: (-entry.bytes, entry.part, entry.layer or 0)))

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -16,6 +17,11 @@ from dataclasses import dataclass
 
 from tests.support import ROOT
 
+_ON_ITS_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -68,11 +74,20 @@ def on_terminal(
         interrupt_at: Press Ctrl-C once this text was seen.
         env: More environment.
     """
-    pid, end = pty.fork()
-    if pid == 0:
-        environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **(env or {})}
-        environment.pop("NO_COLOR", None) if "NO_COLOR" not in (env or {}) else None
-        os.execve(sys.executable, [sys.executable, *map(str, args)], environment)
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **(env or {})}
+    if "NO_COLOR" not in (env or {}):
+        environment.pop("NO_COLOR", None)
+    end, inner = pty.openpty()
+    # no fork of this process: it has OpenVINO's threads
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ON_ITS_TERMINAL, *map(str, args)],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(inner)
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     raw = b""
     until = time.monotonic() + 60
@@ -89,4 +104,4 @@ def on_terminal(
                 break
             raw += piece
     os.close(end)
-    return Shown(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), raw.decode("utf-8", "replace"))
+    return Shown(process.wait(), raw.decode("utf-8", "replace"))
