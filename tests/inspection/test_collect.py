@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +14,8 @@ from ovgraft import inspection, ir
 from ovgraft.drafts.contract import Key, RtPath
 from ovgraft.inspection.layout import UNICODE, plain
 from tests import models
-from tests.support import DECODERS, ROOT
+from tests.inspection.resident import resident_weights
+from tests.support import DECODERS
 
 
 def text_of(path: Path) -> str:
@@ -149,20 +148,7 @@ def test_the_json_form_survives_a_round_trip(tmp_path: Path) -> None:
 def test_no_weight_byte_is_read(tmp_path: Path) -> None:
     """The mapped .bin has two tables of 16 MiB; what of it is in memory afterwards is what somebody looked at."""
     folder = models.write_package(models.tiny_decoder(layers=1, hidden=64, vocab=1 << 16), tmp_path / "big")
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from ovgraft import inspection, ir\n"
-        f"xml = Path({str(folder)!r}) / 'openvino_model.xml'\n"
-        "model = ir.read_model(xml)\n"
-        "inspection.collect_model(model, 'm')\n"
-        "inside, rss = False, 0\n"
-        "for line in open('/proc/self/smaps'):\n"
-        "    if '-' in line.split()[0]: inside = line.rstrip().endswith('openvino_model.bin')\n"
-        "    elif inside and line.startswith('Rss:'): rss += int(line.split()[1])\n"
-        "print(rss)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert 0 < int(done.stdout) < 4096  # KiB, of 32 MiB
+    assert 0 < resident_weights(folder) < 4096  # of 32 MiB
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +21,8 @@ from ovgraft.pipeline import Pipeline, preset
 from tests import models
 from tests.decoder.nets import HIDDEN, Net
 from tests.drafts import checkpoints
-from tests.support import DFLASH_DRAFTS, ROOT
+from tests.inspection.resident import resident_weights
+from tests.support import DFLASH_DRAFTS
 
 EVERYTHING = Request(layers=True, weights=True, states=True)
 HEADS = (4, 2, 16, 16)
@@ -237,19 +236,7 @@ def test_texts(shared: Path, tmp_path: Path) -> None:
 def test_no_weight_byte_of_a_draft_is_read(shared: Path) -> None:
     """Its masks hang on the lengths of activations, and are run; the matrices that make these stay on disk."""
     folder = shared / "models" / "smollm2-135m-dflash-ir"
-    code = (
-        "from pathlib import Path\n"
-        "from ovgraft import inspection, ir\n"
-        f"model = ir.read_model(Path({str(folder)!r}) / 'openvino_model.xml')\n"
-        "inspection.collect_model(model, 'm', inspection.Request(layers=True, weights=True, states=True))\n"
-        "inside, rss = False, 0\n"
-        "for line in open('/proc/self/smaps'):\n"
-        "    if '-' in line.split()[0]: inside = line.rstrip().endswith('openvino_model.bin')\n"
-        "    elif inside and line.startswith('Rss:'): rss += int(line.split()[1])\n"
-        "print(rss)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert 0 < int(done.stdout) < 4096  # KiB, of 23 MiB
+    assert 0 < resident_weights(folder, "layers", "weights", "states") < 4096  # of 23 MiB
 
 
 def test_a_mask_that_is_not_understood_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
