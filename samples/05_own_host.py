@@ -21,6 +21,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ovgraft.checks.head_walk import HeadWalk, best_walk
+from ovgraft.drafts.reference import to_target_vocabulary
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
@@ -107,9 +108,7 @@ class DFlash:
         out = self.session.run(feeds, states.shape[1] + rows, kept=states.shape[1])
         logits = out["logits"][0]
         if "d2t" in out:  # a draft with a vocabulary of its own, told in the target's ids
-            kept = np.arange(logits.shape[1]) + out["d2t"]
-            logits, own = np.full((count, self._vocab_size), -np.inf, np.float32), logits
-            logits[:, kept] = own
+            logits = to_target_vocabulary(logits, out["d2t"], self._vocab_size)
         if self._head is None:
             return [int(token) for token in logits.argmax(-1)]
         hidden = out["last_hidden_state"][0] if "last_hidden_state" in out else None
