@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ovgraft import saving
+from ovgraft import destination, saving
 from ovgraft.errors import ModelFileError
 from ovgraft.package import Package
 from ovgraft.passbase import ModelRole
@@ -84,6 +84,14 @@ class Graft:
             package.restore(snapshot.models[role])
             package.config_file.changed = snapshot.configs[role]
 
+    def check_output(self, out: str | Path, *, force: bool = False) -> None:
+        """Tell at once what :meth:`save` would have against a place.
+
+        Raises:
+            ModelFileError: It is or holds the input, is of another kind, or exists.
+        """
+        destination.check_output(self.packages, Path(out), force=force)
+
     @contextmanager
     def writing(
         self,
@@ -141,7 +149,7 @@ class Graft:
             out: A folder, or an .xml where the input was one; with a draft a folder that gets ``target`` and
                 ``draft``. Parent folders are not made.
             force: Replace what is there. Files that are not written now stay, unless the ``"files"`` of a graft.json
-                there names them.
+                there names them; so a pair and a single model never replace each other.
             in_place: Write onto the input: only what changed, side files are not touched; nothing at all when nothing
                 changed.
             weights: ``link`` makes a second name for each .bin that stays as it is instead of a copy.

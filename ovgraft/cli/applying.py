@@ -14,7 +14,7 @@ import click
 
 from ovgraft import pipeline
 from ovgraft.cli.console import Console
-from ovgraft.cli.opening import open_graft
+from ovgraft.cli.opening import check_parent, open_graft
 from ovgraft.cli.output_file import output_file
 from ovgraft.cli.records import graft_record, report_text, run_record
 from ovgraft.cli.report_table import report_lines
@@ -78,12 +78,14 @@ def apply(console: Console, request: Request) -> None:
     """
     check_usage(request)
     plan = make_plan(request)
-    check_output(request)
+    check_files(request)
     with contextlib.ExitStack() as stack:
         report_out = None if request.report is None else stack.enter_context(output_file(request.report, "the report"))
         with console.status() as say:
             say("opening the models")
             graft, saved = open_models(request), None
+            if request.output is not None and not request.dry_run:
+                graft.check_output(request.output, force=request.force)
             with saving(graft, plan, request, say) as save:
                 report, verification, error = run(graft, plan, request, say)
                 to_save = error is None and not request.dry_run
@@ -157,26 +159,18 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def check_output(request: Request) -> None:
-    """Refuse the usual mistakes before the work is done; saving checks everything.
+def check_files(request: Request) -> None:
+    """Refuse places that no model has to be opened for.
 
     Raises:
-        ModelFileError: OUT exists, is the input, or has no folder to lie in; the report would replace an input file.
+        ModelFileError: OUT or the report has no folder to lie in, or the report would replace an input file.
     """
     for file in (request.output, request.report):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise ModelFileError(f"no such folder: {file.absolute().parent}", file=file)
-    output = request.output
-    sources = [source for source in (request.model, request.target, request.draft) if source and source.exists()]
+        if file is not None:
+            check_parent(file)
     if request.report is not None:
-        config = [request.config] if request.config is not None else []
-        _check_report(request.report, [*sources, *config], output)
-    if output is None or request.dry_run or not output.exists():
-        return
-    if any(output.samefile(source) for source in sources):
-        raise ModelFileError(f"{output} is the input", file=output, hint="say --in-place to replace it")
-    if not request.force and not (output.is_dir() and not any(output.iterdir())):
-        raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")
+        sources = [request.model, request.target, request.draft, request.config]
+        _check_report(request.report, [source for source in sources if source and source.exists()], request.output)
 
 
 def _check_report(report: Path, sources: list[Path], output: Path | None) -> None:

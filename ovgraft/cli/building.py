@@ -9,6 +9,7 @@ from typing import Literal
 
 from ovgraft import pipeline
 from ovgraft.cli.console import Console
+from ovgraft.cli.opening import check_parent
 from ovgraft.cli.records import run_record
 from ovgraft.cli.report_table import report_lines
 from ovgraft.errors import ModelFileError
@@ -38,7 +39,7 @@ def build(console: Console, request: Request) -> None:
     Raises:
         OvgraftError: As the checkpoint, the passes and the save say; nothing was written then.
     """
-    _check_output(request)
+    check_parent(request.output)
     passes = pipeline.Pipeline(
         [
             BuildDraft(form=request.form, sliding_in_block=request.sliding_in_block, keep_copies=request.keep_copies),
@@ -55,6 +56,7 @@ def build(console: Console, request: Request) -> None:
                 hint="a draft that is an IR goes into `ovgraft apply --draft` as it is",
             )
         graft = Graft(draft) if request.target is None else Graft(Package(request.target), draft)
+        Graft(draft).check_output(request.output, force=request.force)
         hooks = [pipeline.Progress(say.show_pass), pipeline.Timing(), pipeline.Sizes()]
         report = pipeline.execute(passes, graft, hooks=hooks)
         if report.error is None:
@@ -90,16 +92,3 @@ def _of_a_draft(report: Report) -> Report:
         for record in report.records
     ]
     return replace(report, records=tuple(records), models={"draft": report.models["target"]})
-
-
-def _check_output(request: Request) -> None:
-    """Refuse the usual mistakes before the work is done; saving checks everything.
-
-    Raises:
-        ModelFileError: OUT exists, or has no folder to lie in.
-    """
-    output = request.output
-    if not output.absolute().parent.is_dir():
-        raise ModelFileError(f"no such folder: {output.absolute().parent}", file=output)
-    if output.exists() and not request.force and not (output.is_dir() and not any(output.iterdir())):
-        raise ModelFileError(f"{output} exists", file=output, hint="say --force to replace it")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ovgraft
-from ovgraft.errors import SpecError
+from ovgraft.errors import ModelFileError, SpecError
 
 if TYPE_CHECKING:
     from ovgraft.graft import Graft
@@ -30,3 +30,14 @@ def open_graft(path: Path, draft: Path | None = None) -> Graft:
     if draft is not None:
         raise SpecError(f"{path} holds a draft already", hint="leave --draft out")
     return ovgraft.load(target=path / "target", draft=path / "draft")
+
+
+def check_parent(file: Path) -> None:
+    """Refuse a place in a folder that is not there: no command makes one.
+
+    Raises:
+        ModelFileError: There is no such folder.
+    """
+    parent = file.absolute().parent
+    if not parent.is_dir():
+        raise ModelFileError(f"no such folder: {parent}", file=file)

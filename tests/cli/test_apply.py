@@ -274,7 +274,7 @@ def test_a_report_is_as_it_was_when_nothing_was_written(run: Run, target: Path, 
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text("an earlier one")
     (tmp_path / "taken.xml").write_text("x")
-    for report in (old, new):  # the output is refused only by the save, which comes when the passes are done
+    for report in (old, new):  # the output is refused when the report is open already
         args = ["-p", ANNOTATE, "-o", tmp_path / "taken.xml", "--force", "--report", report]
         assert run("apply", target, *args).code == 3
     assert old.read_text() == "an earlier one"
