@@ -223,15 +223,15 @@ def _fc(fc: FcInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
 
 
 def _table(label: str, table: TableInfo, symbols: Symbols) -> tuple[Cell | str, ...]:
-    extras = []
-    if table.tied:
-        extras.append("tied")
-    if table.scale is not None:
-        extras.append(f"scaled by {table.scale:g}")
-    if table.extras:
-        extras.append(f"then {', '.join(table.extras)}")
+    extras = [*(["tied"] if table.tied else []), *around(table)]
     shape = f"{number(table.vocab_size)} {symbols.times} {table.width}"
     return Cell(label, "dim"), shape, table.format, size(table.bytes), *where(table.node), ", ".join(extras)
+
+
+def around(table: TableInfo) -> list[str]:
+    """What happens to the rows of a table beside the product or the lookup."""
+    scaled = [] if table.scale is None else [f"scaled by {table.scale:g}"]
+    return [*scaled, *([f"then {', '.join(table.extras)}"] if table.extras else [])]
 
 
 def _weights(weights: Sequence[FormatInfo]) -> list[Block]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ovgraft.drafts.contract import Port
-from ovgraft.inspection.as_text import number, size
+from ovgraft.inspection.as_text import around, number, size
 from ovgraft.inspection.layout import Symbols
 from ovgraft.inspection.sections import direction_text, formats_text, heads_text
 from ovgraft.inspection.tree_layers import CheckpointLayer, LayerInfo, TableInfo
@@ -169,10 +169,7 @@ def table_box(title: str, table: TableInfo, symbols: Symbols, from_target: Targe
     lines = [f"{number(table.vocab_size)} {symbols.times} {table.width}, {table.format}, {size(table.bytes)}"]
     if table.tied:
         lines.append("reads the embedding's table")
-    if table.scale is not None:
-        lines.append(f"scaled by {table.scale:g}")
-    if table.extras:
-        lines.append(f"then {', '.join(table.extras)}")
+    lines += around(table)
     if from_target:
         lines.append("weights of the target")
     return Box("table", title, tuple(lines), 0 if table.tied else table.bytes, from_target=from_target)
