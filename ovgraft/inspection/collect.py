@@ -42,6 +42,7 @@ def collect_model(model: ov.Model, name: str, request: Request = SUMMARY) -> Mod
     graph = ir.Graph(model)
     structure = read_structure(model, graph, kind)
     stack, embedding, lm_head = structure.stack, structure.embedding, structure.lm_head
+    repeated = structure.repeated(graph)
     parts: dict[Part, list[int]] = {}
     details: list[LayerDetails] = []
     if request.layers or request.weights:
@@ -58,12 +59,12 @@ def collect_model(model: ov.Model, name: str, request: Request = SUMMARY) -> Mod
         op_counts=dict(Counter(graph.types).most_common()),
         attention=_attention(graph, stack),
         states=_states(model, stack if request.states else None),
-        weights=formats_of(graph, graph.find("Constant")),
+        weights=formats_of(graph, [i for i in graph.find("Constant") if i not in repeated]),
         rt_info={"/".join(path): text for path, text in ir.flatten(model).items()},
         why_not=_why_not(model) if kind == "other" else "",
         layers=_layers(stack, details) if stack else (),
         embedding=_embedding(graph, embedding) if embedding else None,
-        lm_head=_lm_head(graph, lm_head, embedding) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
+        lm_head=_lm_head(graph, lm_head, structure.tied) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
         last_hidden_state=graph.ref(graph.index(stack.sink.get_node())) if stack else None,
         structure_error=structure.reasons,
         width=_width(stack) if stack else None,
@@ -179,11 +180,10 @@ def _embedding(graph: ir.Graph, embedding: decoder.Embedding) -> TableInfo | Non
     )
 
 
-def _lm_head(graph: ir.Graph, head: decoder.LmHead, embedding: decoder.Embedding | None) -> TableInfo | None:
+def _lm_head(graph: ir.Graph, head: decoder.LmHead, tied: bool) -> TableInfo | None:
     weight = ir.weight_root(head.weight)
     if weight is None:
         return None
-    table = ir.weight_root(embedding.table) if embedding else None
     return TableInfo(
         node=graph.ref(graph.index(head.matmul)),
         vocab_size=head.vocab_size,
@@ -191,14 +191,8 @@ def _lm_head(graph: ir.Graph, head: decoder.LmHead, embedding: decoder.Embedding
         format=weight.format,
         bytes=weight.bytes,
         extras=tuple(node.get_type_name() for node in head.post_ops),
-        tied=table is not None and _largest_at(table) == _largest_at(weight),
+        tied=tied,
     )
-
-
-def _largest_at(weight: ir.WeightSubgraph) -> int:
-    """Where the largest constant lies in memory; tied tables lie at one place."""
-    largest = max(weight.constants, key=lambda constant: int(constant.get_byte_size()))
-    return int(largest.data.__array_interface__["data"][0])
 
 
 def _annotation(model: ov.Model, stack: decoder.LayerStack | None) -> AnnotationInfo:

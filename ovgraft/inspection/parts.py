@@ -118,7 +118,7 @@ def _settle_sides(graph: ir.Graph, begins: dict[Value, int], levels: list[int | 
 def constants_by_part(graph: ir.Graph, structure: Structure, flow: Flow) -> dict[Part, list[int]]:
     """Which part of the model each constant belongs to.
 
-    A table that embedding and output layer share counts as the embedding's. A layer owns what only its own ops use;
+    A table that embedding and output layer share counts as the embedding's, once. A layer owns what only its own ops use;
     rotary tables, masks, the final norm and what all layers draw on are ``shared``; what leads from a layer to another
     output, such as an FC that was moved in, is ``outputs``.
     """
@@ -134,10 +134,12 @@ def constants_by_part(graph: ir.Graph, structure: Structure, flow: Flow) -> dict
         weight = ir.weight_root(root) if root is not None else None
         for node in weight.constants if weight else ():
             owners[graph.index(node)] = name
+    repeated = structure.repeated(graph)
     parts: dict[Part, list[int]] = defaultdict(list)
     for i in graph.find("Constant"):
         owner = owners[i]
-        parts["shared" if owner is None else owner].append(i)
+        if i not in repeated:
+            parts["shared" if owner is None else owner].append(i)
     return dict(parts)
 
 

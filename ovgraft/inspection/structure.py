@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import openvino as ov
 
 from ovgraft import decoder, drafts, ir
 from ovgraft.errors import Reason, StructureError
+from ovgraft.ir.constants import constant_address
 
 Found = TypeVar("Found")
 
@@ -34,6 +36,31 @@ class Structure:
     lm_head: decoder.LmHead | None = None
     fc: drafts.HiddenStateFc | None = None
     reasons: tuple[Reason, ...] = ()
+
+    @property
+    def tied(self) -> bool:
+        """Whether embedding and output layer are one table, be it one Constant or two that lie at one place."""
+        return bool(self._both) and max(map(_place, self._both[0])) == max(map(_place, self._both[1]))
+
+    def repeated(self, graph: ir.Graph) -> frozenset[int]:
+        """Constants of the output layer that only say again where the embedding's lie; a .bin holds their bytes once.
+
+        Args:
+            graph: Indexed view of the model.
+        """
+        if not self._both:
+            return frozenset()
+        own, again = ({graph.index(node): _place(node) for node in constants} for constants in self._both)
+        places = set(own.values())
+        return frozenset(index for index, place in again.items() if place in places and index not in own)
+
+    @cached_property
+    def _both(self) -> tuple[Sequence[ov.Node], ...]:
+        """Constants of the embedding and of the output layer; empty when one is missing or computed."""
+        if self.embedding is None or self.lm_head is None:
+            return ()
+        table, weight = ir.weight_root(self.embedding.table), ir.weight_root(self.lm_head.weight)
+        return () if table is None or weight is None else (table.constants, weight.constants)
 
 
 def read_structure(model: ov.Model, graph: ir.Graph, kind: str) -> Structure:
@@ -69,6 +96,11 @@ def _or_reasons(read: Callable[[], Found]) -> tuple[Found | None, tuple[Reason, 
         return read(), ()
     except StructureError as error:
         return None, error.reasons or (Reason("structure", error.message),)
+
+
+def _place(constant: ov.Node) -> tuple[int, int]:
+    """How many bytes there are, and where they lie in memory."""
+    return int(constant.get_byte_size()), constant_address(constant.data)
 
 
 def _if_found(read: Callable[[], Found]) -> Found | None:

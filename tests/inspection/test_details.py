@@ -55,6 +55,20 @@ def test_tables_have_parts_of_their_own_and_a_tied_one_counts_once() -> None:
     assert "embedding" in {part.part for part in tied.parts}
 
 
+def test_a_tied_table_that_two_constants_hold_counts_once_as_in_the_bin(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    given = {"self.model.embed_tokens.weight": table, "self.lm_head.weight": table}
+    package = models.write_package(models.tiny_decoder(given=given), tmp_path)
+    info = inspection.collect_model(ir.read_model(package / "openvino_model.xml"), "m", EVERYTHING)
+    assert info.embedding is not None
+    assert info.lm_head is not None
+    assert info.lm_head.tied
+    assert "lm_head" not in {part.part for part in info.parts}
+    held = sum(entry.bytes for entry in info.weights)
+    assert sum(part.bytes for part in info.parts) == held
+    assert abs(held - (package / "openvino_model.bin").stat().st_size) < table.nbytes / 2
+
+
 def test_attention_and_who_updates_which_state() -> None:
     info = inspection.collect_model(models.tiny_decoder(layers=3, hidden=32, heads=4, kv_heads=2), "m", EVERYTHING)
     for layer in info.layers:
