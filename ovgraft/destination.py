@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 GRAFT_FILE = "graft.json"
 """Record of a graft beside ``target/`` and ``draft/``; its ``"files"`` lists what the graft wrote."""
+
+_ANY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 Packages = Mapping[ModelRole, "Package"]
 Folders = list[tuple[Path, str | None]]
@@ -134,6 +137,26 @@ def check_in_place(packages: Packages, out: Path | None) -> None:
     if out is None or ("draft" not in packages and _same(out, packages["target"].path)):
         return
     raise ModelFileError(f"in place means the input itself, not {out}", file=out, hint="leave out the output")
+
+
+def check_replaceable(jobs: list[Job]) -> None:
+    """A rename needs no right to write a file, so it is asked for here.
+
+    Raises:
+        ModelFileError: A file that an in-place save would replace is write-protected.
+    """
+    for job in jobs:
+        files = [job.package.config_file.path] if job.package.config_file.text is not None else []
+        for name, plan in job.plans.items():
+            if plan.change != "none":
+                files.append(job.package.xml(name))
+            if plan.change == "full":
+                files.append(job.package.bin(name))
+        for file in files:
+            if file.exists() and not file.stat().st_mode & _ANY_WRITE:
+                raise ModelFileError(
+                    f"{file.name} is write-protected", file=file, hint="chmod u+w it, or name an output instead"
+                )
 
 
 def check_output(packages: Packages, out: Path, *, force: bool) -> None:

@@ -86,6 +86,7 @@ def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles,
     unchanged = all(plan.change == "none" for job in jobs for plan in job.plans.values())
     if not extra_files and unchanged and not any(job.package.config_file.text for job in jobs):
         return Saved((), tuple(_saved_model(job, name) for job in jobs for name in job.plans), ())
+    destination.check_replaceable(jobs)
     with staging(folders, on_step) as places:
         _check_inputs(jobs)  # another save may have come and gone before this one had its lock
         homes = list(zip(jobs, places, strict=False))

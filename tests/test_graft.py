@@ -620,6 +620,23 @@ def test_metadata_in_place_leaves_the_bin_alone(root: Path) -> None:
     assert (folder / "openvino_model.xml").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("name", ["openvino_model.xml", "openvino_model.bin"])
+def test_a_write_protected_file_is_not_replaced_in_place(root: Path, name: str) -> None:
+    folder = root / "target"
+    (folder / name).chmod(0o444)
+    before = stamps(folder)
+    graft = ovgraft.load(folder)
+    annotate(graft.target, "one")
+    if name.endswith(".bin"):  # metadata alone leaves it where it is
+        graft.save(in_place=True)
+        before = stamps(folder)
+        graft.target.model.add_outputs([graft.target.model.get_ordered_ops()[-2].input_value(0)])
+    with pytest.raises(ModelFileError, match=f"{name} is write-protected") as refused:
+        graft.save(in_place=True)
+    assert refused.value.hint == "chmod u+w it, or name an output instead"
+    assert stamps(folder) == before
+
+
 def test_nothing_changed_in_place_writes_nothing(root: Path) -> None:
     graft = ovgraft.load(root / "vlm")
     assert graft.target.model
