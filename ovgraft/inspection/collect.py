@@ -18,7 +18,7 @@ from ovgraft.inspection.formats import formats_of
 from ovgraft.inspection.nodes import collect_graph, collect_nodes
 from ovgraft.inspection.parts import Part, constants_by_part, part_weights, read_flow
 from ovgraft.inspection.request import SUMMARY, Request
-from ovgraft.inspection.structure import DRAFTS, read_structure
+from ovgraft.inspection.structure import DRAFTS, Structure, read_structure
 from ovgraft.inspection.tree import AnnotationInfo, ModelInfo, PagingInfo
 from ovgraft.inspection.tree_layers import CacheInfo, FcInfo, LayerDetails, LayerInfo, StateInfo, TableInfo
 
@@ -41,7 +41,7 @@ def collect_model(model: ov.Model, name: str, request: Request = SUMMARY) -> Mod
     kind = model_kind(model)
     graph = ir.Graph(model)
     structure = read_structure(model, graph, kind)
-    stack, embedding, lm_head = structure.stack, structure.embedding, structure.lm_head
+    stack, embedding = structure.stack, structure.embedding
     repeated = structure.repeated(graph)
     parts: dict[Part, list[int]] = {}
     details: list[LayerDetails] = []
@@ -64,7 +64,7 @@ def collect_model(model: ov.Model, name: str, request: Request = SUMMARY) -> Mod
         why_not=_why_not(model) if kind == "other" else "",
         layers=_layers(stack, details) if stack else (),
         embedding=_embedding(graph, embedding) if embedding else None,
-        lm_head=_lm_head(graph, lm_head, structure.tied) if lm_head and Port.LOGITS in port_names(model.outputs) else None,
+        lm_head=_lm_head(graph, structure) if Port.LOGITS in port_names(model.outputs) else None,
         last_hidden_state=graph.ref(graph.index(stack.sink.get_node())) if stack else None,
         structure_error=structure.reasons,
         width=_width(stack) if stack else None,
@@ -180,9 +180,10 @@ def _embedding(graph: ir.Graph, embedding: decoder.Embedding) -> TableInfo | Non
     )
 
 
-def _lm_head(graph: ir.Graph, head: decoder.LmHead, tied: bool) -> TableInfo | None:
-    weight = ir.weight_root(head.weight)
-    if weight is None:
+def _lm_head(graph: ir.Graph, structure: Structure) -> TableInfo | None:
+    head = structure.lm_head
+    weight = ir.weight_root(head.weight) if head is not None else None
+    if head is None or weight is None:
         return None
     return TableInfo(
         node=graph.ref(graph.index(head.matmul)),
@@ -191,7 +192,7 @@ def _lm_head(graph: ir.Graph, head: decoder.LmHead, tied: bool) -> TableInfo | N
         format=weight.format,
         bytes=weight.bytes,
         extras=tuple(node.get_type_name() for node in head.post_ops),
-        tied=tied,
+        tied=structure.tied,
     )
 
 

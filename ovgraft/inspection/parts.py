@@ -118,9 +118,9 @@ def _settle_sides(graph: ir.Graph, begins: dict[Value, int], levels: list[int | 
 def constants_by_part(graph: ir.Graph, structure: Structure, flow: Flow) -> dict[Part, list[int]]:
     """Which part of the model each constant belongs to.
 
-    A table that embedding and output layer share counts as the embedding's, once. A layer owns what only its own ops use;
-    rotary tables, masks, the final norm and what all layers draw on are ``shared``; what leads from a layer to another
-    output, such as an FC that was moved in, is ``outputs``.
+    A table that embedding and output layer share counts as the embedding's, once. A layer owns what only its own ops
+    use; rotary tables, masks, the final norm and what all layers draw on are ``shared``; what leads from a layer to
+    another output, such as an FC that was moved in, is ``outputs``.
     """
     owners = _owners(graph, _workplaces(graph, structure, flow))
     embedding, lm_head, fc = structure.embedding, structure.lm_head, structure.fc

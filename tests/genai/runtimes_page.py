@@ -22,6 +22,9 @@ _NOTES = """
   that work is already done.
 - It takes an Eagle-3 pair only as exported, annotated or not: it looks for the FC inside the draft, and a target that
   already has an output `last_hidden_state` ends in a null tensor. Eagle-3 targets need ten layers or more.
+- On the CPU its Eagle-3 pipelines now and then die at the first `generate()` or accept nothing, with any draft
+  (openvino.genai issue 4425, open). A new pipeline with the same files is fine; these rows were run in processes of
+  their own.
 - A draft with both `logits` and `last_hidden_state` is for hosts with a Markov head; GenAI refuses it.
 - "plain OpenVINO" is `samples/05_own_host.py`: a host that compiles the two IRs and runs them by their port names.
 """
