@@ -19,9 +19,23 @@ ATTEMPTS = 3
 
 
 def generate(
-    target: Path, draft: Path, prompts: Sequence[Sequence[int]], new_tokens: int = 40, *, assistant_tokens: int
+    target: Path,
+    draft: Path,
+    prompts: Sequence[Sequence[int]],
+    new_tokens: int = 40,
+    *,
+    assistant_tokens: int,
+    agrees: bool = True,
 ) -> runtime.Outcome:
     """As :func:`tests.genai.runtime.generate`.
+
+    Args:
+        target: Package of the target.
+        draft: Package of the draft.
+        prompts: Token ids.
+        new_tokens: How many to write behind each prompt.
+        assistant_tokens: Draft tokens per step.
+        agrees: Whether the draft was made to be accepted, so that nothing accepted is reason to try again.
 
     Raises:
         RuntimeError: What the pipeline raised, or every process died.
@@ -44,7 +58,7 @@ def generate(
         if "error" in said:
             raise RuntimeError(said["error"])
         outcome = runtime.Outcome(tuple(map(tuple, said["tokens"])), said["accepted"], said["processed"])
-        if outcome.accepted:
+        if outcome.accepted or not agrees:
             break
     if outcome is None:
         raise RuntimeError(f"the pipeline died {ATTEMPTS} times: {ran.stderr}")
