@@ -6,7 +6,8 @@ last one. A draft's FC is fitted to the states of the layers it captures: other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import openvino as ov
@@ -48,6 +49,12 @@ class Target:
 
 def copying_target(layers: int, *, annotated: bool = True, seed: int = 0) -> Target:
     """A decoder that repeats the last token of its prompt."""
+    target = _target(layers, annotated, seed)
+    return replace(target, model=target.model.clone())
+
+
+@cache
+def _target(layers: int, annotated: bool, seed: int) -> Target:
     random = np.random.default_rng(seed)
     tokens = np.repeat(random.integers(4, USED, (128, 5)), [1, 1, 1, 2, REPEATED], axis=1)
     shape = (layers, HIDDEN, VOCABULARY, HEADS, HEADS)

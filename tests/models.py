@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import openvino as ov
@@ -13,6 +15,25 @@ from openvino._offline_transformations import compress_model_transformation
 
 from tests import blocks
 from tests.blocks import Given, WeightFormat, Weights
+
+
+P = ParamSpec("P")
+
+
+def kept(make: Callable[P, ov.Model]) -> Callable[P, ov.Model]:
+    """Build a model once and hand out clones; they share the weights, which nothing writes into."""
+    made: dict[str, ov.Model] = {}
+
+    @functools.wraps(make)
+    def clone(*arguments: P.args, **options: P.kwargs) -> ov.Model:
+        if options.get("given") is not None:
+            return make(*arguments, **options)
+        key = repr((arguments, sorted(options.items())))
+        if key not in made:
+            made[key] = make(*arguments, **options)
+        return made[key].clone()
+
+    return clone
 
 
 def _parameter(name: str, element_type: ov.Type, shape: list[int]) -> ov.op.Parameter:
@@ -51,6 +72,7 @@ def _name_the_unnamed(model: ov.Model) -> None:
             node.set_friendly_name(f"{node.get_type_name()}_{index}")
 
 
+@kept
 def tiny_decoder(
     layers: int = 3,
     hidden: int = 32,
@@ -193,6 +215,7 @@ def _softcapped(logits: ov.Node, cap: float) -> ov.Node:
     return blocks.named(ops.multiply(logits, blocks.constant(factor, np.float32)), "__module/aten::mul/Multiply")
 
 
+@kept
 def tiny_text_embeddings(
     hidden: int = 32, vocab: int = 64, *, weights: WeightFormat = "f32", seed: int = 0
 ) -> ov.Model:
@@ -211,6 +234,7 @@ def tiny_text_embeddings(
     return _model({"inputs_embeds": rows}, [], [ids], weights)
 
 
+@kept
 def tiny_dflash_draft(
     layers: int = 2,
     target_width: int = 32,
@@ -307,6 +331,7 @@ def _padding_mask(attention_mask: ov.Node) -> ov.Node:
     return ops.multiply(ops.subtract(one, mask), lowest)
 
 
+@kept
 def tiny_eagle3_draft(
     target_width: int = 32,
     n: int = 3,
