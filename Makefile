@@ -11,6 +11,8 @@ BASE_PYTHON := $(firstword $(foreach name,$(PYTHON) python3.11 python3 python3.1
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= auto
 PYTEST_ARGS ?=
+# A worker takes whole files, the longest ones first, see tests/conftest.py.
+SHARES := --dist loadfile --no-loadscope-reorder
 DEMO := build/demo
 
 # One thread per worker: the workers fill the cores.
@@ -26,10 +28,10 @@ demo: $(VENV)/.runtime
 	@echo "the grafted pair lies in $(DEMO)/target and $(DEMO)/draft"
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(SHARES) --max-worker-restart 0 $(PYTEST_ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(SHARES) -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

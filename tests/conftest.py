@@ -10,6 +10,17 @@ import pytest
 
 from tests import support
 
+LONGEST = (
+    *("genai/test_smollm2_dspark", "pipeline/test_presets", "genai/test_forms", "genai/test_smollm2", "test_docs"),
+    *("passes/test_compress_weights", "passes/test_move_fc", "passes/test_build_draft", "checks/test_doctor_run"),
+)
+"""Files of half a minute and more, in the order to begin with: one begun last would keep a single worker busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

@@ -16,7 +16,6 @@ from openvino._offline_transformations import compress_model_transformation
 from tests import blocks
 from tests.blocks import Given, WeightFormat, Weights
 
-
 P = ParamSpec("P")
 
 

@@ -67,7 +67,7 @@ def compile_parity(model: ov.Model | Path | str, **config: Any) -> ov.CompiledMo
 _COMPILE = ov.Core.compile_model
 _COMPILED: dict[tuple[str, str, str], ov.CompiledModel] = {}
 """By content, device and settings; the one used last at the end."""
-_KEPT = 32
+_KEPT = 96
 _SMALL = 32 * 2**20
 
 

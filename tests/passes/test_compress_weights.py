@@ -78,8 +78,13 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), CASES)
-@pytest.mark.parametrize("name", ["speculators_dspark", "deepspec_gemma4", "zlab_dflash2"])
+@pytest.mark.parametrize(
+    ("name", "options", "wanted"),
+    [
+        *(("speculators_dspark", *case) for case in CASES),
+        *((name, *case) for name in ("deepspec_gemma4", "zlab_dflash2") for case in CASES[:3]),
+    ],
+)
 def test_what_becomes_what(tmp_path: Path, name: str, options: dict[str, Any], wanted: dict[str, str]) -> None:
     graft = built(tmp_path, name)
     before = others(graft.target.model)

@@ -19,8 +19,11 @@ CHECKPOINTS = (
     *("deepspec_gated", "deepspec_headless", "deepspec_rnn", "deepspec_vanilla", "minicpm_pruned", "modelopt_flat"),
     *("qwen3_dflash_draft", "speculators_dflash", "speculators_dspark", "zlab_dflash2"),
 )
-_SAME_GRAPH = {"deepspec_headless", "deepspec_rnn", "deepspec_vanilla"}
-"""Their backbones are deepspec_gated's; paging never sees a head."""
+_SAME_GRAPH = {
+    *("deepspec_headless", "deepspec_rnn", "deepspec_vanilla"),
+    *("modelopt_flat", "qwen3_dflash_draft", "speculators_dflash"),
+}
+"""Their backbones are those of deepspec_gated and speculators_dspark; paging never sees a head or a config key."""
 PAIRS = [
     ("genai", "qwen3-int8", None),
     ("genai", "gpt2", None),
