@@ -11,6 +11,8 @@ from ovgraft.errors import PostconditionError, PreconditionError, Reason
 from ovgraft.passbase import Context, Pass, option
 
 if TYPE_CHECKING:
+    import openvino as ov
+
     from ovgraft.drafts.checkpoint import Checkpoint
     from ovgraft.graft import Graft, Package
 
@@ -60,8 +62,7 @@ class BuildDraft(Pass):
         drafts.check_finite(checkpoint, ctx.progress)
         model = drafts.build_draft(checkpoint, self.form, sliding_in_block=self.sliding_in_block)
         left_out = had_copies and not checkpoint.spec.own_embedding
-        record = {"sliding_in_block": self.sliding_in_block, "copies_left_out": left_out}
-        drafts.write_record(model, Key.BUILT, record)
+        drafts.write_record(model, Key.BUILT, {"copies_left_out": left_out})
         package.model = model
         spec = checkpoint.spec
         count = spec.backbone.num_hidden_layers
@@ -89,12 +90,11 @@ class BuildDraft(Pass):
         model = package.model
         form = "per-row" if ir.get_text(model, Key.INPUT_LAYOUT) is not None else "sdpa"
         record = drafts.read_record(model, Key.BUILT, package.path) or {}
-        sliding = record.get("sliding_in_block", "as it was exported")
         reasons = []
         if form != self.form:
             reasons.append(Reason("form", f"its form is {form}, not {self.form}"))
-        if self.sliding_in_block not in ("auto", sliding):
-            reasons.append(Reason("sliding-in-block", f"its sliding layers are {sliding}, not {self.sliding_in_block}"))
+        if self.sliding_in_block != "auto" and (differs := self._sees_otherwise(model)):
+            reasons.append(Reason("sliding-in-block", differs))
         if self.keep_copies and alone and record.get("copies_left_out"):
             reasons.append(Reason("copies", "the copies of the target's tables were left out"))
         if reasons:
@@ -104,6 +104,16 @@ class BuildDraft(Pass):
                 hint="build it anew from its checkpoint; per-row-draft makes the per-row form of an exported draft",
                 reasons=tuple(reasons),
             )
+
+    def _sees_otherwise(self, model: ov.Model) -> str:
+        """Why sliding layers of an IR are not as asked for; empty when they are, or when none slides."""
+        for sees in drafts.read_all_row_attention(ir.Graph(model)):
+            if isinstance(sees, str):
+                return f"whether its sliding layers are {self.sliding_in_block} cannot be told: {sees}"
+            if sees.window and sees.bidirectional != (self.sliding_in_block == "bidirectional"):
+                found = "bidirectional" if sees.bidirectional else "causal"
+                return f"its sliding layers are {found}, not {self.sliding_in_block}"
+        return ""
 
     def _alone(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint as its own word says."""

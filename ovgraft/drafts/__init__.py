@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ovgraft.drafts.per_row import RowAttention, RowKinds
     from ovgraft.drafts.records import read_record, write_record
     from ovgraft.drafts.residual import last_residual
-    from ovgraft.drafts.row_attention import read_row_attention
+    from ovgraft.drafts.row_attention import read_all_row_attention, read_row_attention
     from ovgraft.drafts.shared_tables import Match, compare_table, resolve_shared
     from ovgraft.drafts.spec import DraftSpec, Source
     from ovgraft.drafts.target_fit import last_layer_warning, target_mismatches
@@ -88,6 +88,7 @@ __all__ = [
     "last_residual",
     "mask_row_warning",
     "open_weights",
+    "read_all_row_attention",
     "read_checkpoint",
     "read_draft",
     "read_draft_layers",
@@ -145,7 +146,7 @@ __getattr__, __dir__ = attach(
         "mask_row": ("mask_row_warning", "read_mask_embedding"),
         "records": ("read_record", "write_record"),
         "residual": ("last_residual",),
-        "row_attention": ("read_row_attention",),
+        "row_attention": ("read_all_row_attention", "read_row_attention"),
         "shared_tables": ("Match", "compare_table", "resolve_shared"),
         "spec": ("DraftSpec", "Source"),
         "target_fit": ("last_layer_warning", "target_mismatches"),

@@ -10,6 +10,7 @@ import openvino as ov
 
 from ovgraft.decoder.mask_function import MaskFunction, mask_functions
 from ovgraft.decoder.paging import read_paged
+from ovgraft.decoder.steps import ATTENTION_TYPES
 from ovgraft.drafts.cached_rows import CachedRows, read_cached_rows
 from ovgraft.drafts.per_row import RowAttention
 from ovgraft.ir.graph import Graph
@@ -39,6 +40,12 @@ def read_row_attention(graph: Graph, attention: Sequence[int]) -> list[RowAttent
     distinct = {(id(function), kept): block_sees(function, kept) for function, kept in asked.values()}
     seen = {i: distinct[id(function), kept] for i, (function, kept) in asked.items()}
     return [seen[i] if i in seen else _paged(graph.nodes[i]) for i in attention]
+
+
+def read_all_row_attention(graph: Graph) -> list[RowAttention | str]:
+    """The same of every attention op of a draft, in topological order; where none is left whole, one entry says so."""
+    attention = [i for i, kind in enumerate(graph.types) if kind in ATTENTION_TYPES]
+    return read_row_attention(graph, attention) if attention else ["it has no attention op"]
 
 
 def _kept(graph: Graph, attention: int) -> int:

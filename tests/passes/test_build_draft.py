@@ -181,7 +181,7 @@ def test_rows_of_sliding_layers_are_as_asked_for(tmp_path: Path, kind: SlidingIn
 
 
 def test_twice(tmp_path: Path) -> None:
-    graft = pairs.open_pair(target(tmp_path / "target"), checkpoint(tmp_path, "zlab_dflash"))
+    graft = pairs.open_pair(target(tmp_path / "target"), checkpoint(tmp_path, "zlab_dflash2"))
     pairs.run_passes(graft, BuildDraft(sliding_in_block="bidirectional"))
     before = graft.package("draft").model.clone()
     for same in (BuildDraft(sliding_in_block="bidirectional"), BuildDraft()):
@@ -191,6 +191,7 @@ def test_twice(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match="has its IR already: its form is sdpa, not per-row") as caught:
         pairs.run_passes(graft, other)
     assert [reason.code for reason in caught.value.reasons] == ["form", "sliding-in-block"]
+    assert "its sliding layers are bidirectional, not causal" in str(caught.value)
     graft.save(tmp_path / "out")
     saved = pairs.open_pair(tmp_path / "out" / "target", tmp_path / "out" / "draft")
     with pytest.raises(PreconditionError, match="its form is sdpa, not per-row"):
@@ -202,8 +203,18 @@ def test_a_draft_that_has_its_ir(tmp_path: Path) -> None:
     draft = models.write_package(models.tiny_dflash_draft(), tmp_path / "draft", config={})
     (context,) = pairs.run_passes(pairs.open_pair(target(tmp_path / "target"), draft), BuildDraft())
     assert context.remarks == ["unchanged: the draft has its IR"]
-    with pytest.raises(PreconditionError, match="its sliding layers are as it was exported, not causal"):
-        pairs.run_passes(pairs.open_pair(target(tmp_path / "other"), draft), BuildDraft(sliding_in_block="causal"))
+    none_slides = pairs.open_pair(target(tmp_path / "other"), draft)
+    (context,) = pairs.run_passes(none_slides, BuildDraft(sliding_in_block="causal"))
+    assert context.remarks == ["unchanged: the draft has its IR"]
+
+
+def test_an_exported_draft_with_windows(zoo: Callable[[str], Path]) -> None:
+    """The exporter lets a row see its whole block."""
+    graft = pairs.open_pair(zoo("qwen3"), zoo("qwen3_dflash_draft_sliding"))
+    (context,) = pairs.run_passes(graft, BuildDraft(sliding_in_block="bidirectional"))
+    assert context.remarks == ["unchanged: the draft has its IR"]
+    with pytest.raises(PreconditionError, match="its sliding layers are bidirectional, not causal"):
+        pairs.run_passes(graft, BuildDraft(sliding_in_block="causal"))
 
 
 class TestSaved:

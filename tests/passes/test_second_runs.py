@@ -46,6 +46,11 @@ def checkpoint(folder: Path) -> Graft:
     return pairs.open_pair(running.tiny(folder, "zlab_dflash").path)
 
 
+def sliding(folder: Path) -> Graft:
+    """Its layers are causal in the block."""
+    return pairs.open_pair(running.tiny(folder, "zlab_dflash2").path)
+
+
 def with_head(folder: Path) -> Graft:
     others: dict[str, ov.Model] = {FileName.MARKOV_HEAD: markov.build_head(random_head(HeadType.GATED))}
     draft = models.write_package(models.tiny_dflash_draft(1), folder / "draft", config={}, others=others)
@@ -103,7 +108,12 @@ CASES = [
     Case(pair, "attach-lm-head{keep-hidden=false}", "attach-lm-head{keep-hidden=true}", "without keep-hidden"),
     Case(checkpoint, "build-draft", "build-draft{form=per-row}", "its form is sdpa, not per-row"),
     Case(checkpoint, "build-draft{form=per-row}", "build-draft", "its form is per-row, not sdpa"),
-    Case(checkpoint, "build-draft", "build-draft{sliding-in-block=causal}", "its sliding layers are auto, not causal"),
+    Case(
+        sliding,
+        "build-draft{sliding-in-block=causal}",
+        "build-draft{sliding-in-block=bidirectional}",
+        "its sliding layers are causal, not bidirectional",
+    ),
     Case(small, "compress-weights{model=target group-size=16}", INT4, OTHERWISE),
     Case(small, INT4, "compress-weights{model=target mode=int4 group-size=8}", OTHERWISE),
     Case(small, INT4, "compress-weights{model=target mode=int4 group-size=-1}", OTHERWISE),
@@ -194,7 +204,7 @@ def test_an_input_that_is_gone_is_not_called_kept(tmp_path: Path) -> None:
 def test_a_draft_alone_cannot_get_back_its_copies(tmp_path: Path) -> None:
     graft = checkpoint(tmp_path)
     Pipeline("build-draft").run(graft)
-    drafts.write_record(graft.target.model, Key.BUILT, {"sliding_in_block": "auto", "copies_left_out": True})
+    drafts.write_record(graft.target.model, Key.BUILT, {"copies_left_out": True})
     with pytest.raises(OvgraftError, match="the copies of the target's tables were left out"):
         Pipeline("build-draft{keep-copies=true}").run(graft)
 
