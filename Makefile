@@ -1,4 +1,5 @@
 # make demo    set everything up and graft the sample pair
+# make setup   what all of the following need
 # make test    set everything up and run all tests, the real runtime included
 # make quick   the tests that take seconds
 # make lint    formatting, lint, types
@@ -18,7 +19,7 @@ DEMO := build/demo
 # One thread per worker: the workers fill the cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test quick lint bench clean
+.PHONY: demo setup test quick lint bench clean
 
 demo: $(VENV)/.runtime
 	@rm -rf $(DEMO) && mkdir -p $(dir $(DEMO))
@@ -26,6 +27,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/ovgraft verify samples/pair/target $(DEMO)/target
 	$(BIN)/ovgraft inspect $(DEMO)/target
 	@echo "the grafted pair lies in $(DEMO)/target and $(DEMO)/draft"
+
+setup: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(SHARES) --max-worker-restart 0 $(PYTEST_ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_every_option_changes_the_graph_and_runs(options: dict[str, Any]) -> Non
 @pytest.mark.parametrize("build", [models.tiny_decoder, models.tiny_dflash_draft, models.tiny_eagle3_draft])
 @pytest.mark.parametrize("weights", FORMATS)
 def test_same_seed_same_bytes_other_seed_other_bytes(build: Any, weights: Any, tmp_path: Path) -> None:
-    build = build.__wrapped__  # anew each time
+    build = inspect.unwrap(build)  # anew each time
     folders = [
         models.write_package(build(weights=weights, seed=seed), tmp_path / str(i)) for i, seed in enumerate((8, 8, 9))
     ]
