@@ -66,7 +66,7 @@ def prompts(converted: Path) -> list[list[int]]:
     tokenizer = runtime.genai.Tokenizer(str(converted))
     texts = [
         tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
-        for prompt in PROMPTS
+        for prompt in PROMPTS[:3]
     ]
     return [tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist() for text in texts]
 
