@@ -1,0 +1,108 @@
+"""The process that has a growing file written back: there while it helps, gone whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ovgraft.ir.writeback import writing_back
+from tests import support
+
+
+def flushers(file: Path) -> list[int]:
+    """Processes that were told of a file."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"-S" in words and os.fsencode(file) in words:
+            found.append(int(folder.name))
+    return found
+
+
+def opened(pid: int) -> set[str]:
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(link))
+    return found
+
+
+def wait_until_gone(file: Path) -> None:
+    deadline = time.monotonic() + 20
+    while flushers(file):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_it_flushes_what_is_there_until_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    with writing_back(file, 1 << 30):
+        (pid,) = flushers(file)
+        with file.open("wb") as sink:
+            sink.write(bytes(1 << 20))
+            sink.flush()
+            deadline = time.monotonic() + 20
+            while str(file) not in opened(pid):
+                assert time.monotonic() < deadline, "it never opened the file"
+                time.sleep(0.02)
+    assert not flushers(file)
+
+
+def test_a_file_that_never_comes(tmp_path: Path) -> None:
+    with writing_back(tmp_path / "never.bin", 1 << 30):
+        assert flushers(tmp_path / "never.bin")
+    assert not flushers(tmp_path / "never.bin")
+
+
+def test_few_bytes_start_no_process(tmp_path: Path) -> None:
+    with writing_back(tmp_path / "few.bin", 1 << 20):
+        assert not flushers(tmp_path / "few.bin")
+
+
+@pytest.mark.parametrize("executable", ["", "/no/such/python"])
+def test_without_it_everything_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with writing_back(tmp_path / "weights.bin", 1 << 30):
+        (tmp_path / "weights.bin").write_bytes(b"x")
+    assert (tmp_path / "weights.bin").read_bytes() == b"x"
+
+
+def test_a_frozen_program_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with writing_back(tmp_path / "weights.bin", 1 << 30):
+        assert not flushers(tmp_path / "weights.bin")
+
+
+def test_an_error_in_the_body_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    with pytest.raises(ValueError, match="full"), writing_back(file, 1 << 30):
+        raise ValueError("full")
+    assert not flushers(file)
+
+
+def test_it_dies_with_whoever_writes(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    code = f"""
+import sys, time
+from pathlib import Path
+from ovgraft.ir.writeback import writing_back
+with writing_back(Path({str(file)!r}), 1 << 30):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=support.ROOT) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        assert flushers(file)
+        writer.send_signal(signal.SIGKILL)
+    wait_until_gone(file)
