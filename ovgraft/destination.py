@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -139,24 +139,33 @@ def check_in_place(packages: Packages, out: Path | None) -> None:
     raise ModelFileError(f"in place means the input itself, not {out}", file=out, hint="leave out the output")
 
 
-def check_replaceable(jobs: list[Job]) -> None:
-    """A rename needs no right to write a file, so it is asked for here.
-
-    Raises:
-        ModelFileError: A file that an in-place save would replace is write-protected.
-    """
+def check_jobs_replaceable(jobs: list[Job]) -> None:
+    """:func:`check_replaceable` for what is known before the work."""
+    files = []
     for job in jobs:
-        files = [job.package.config_file.path] if job.package.config_file.text is not None else []
+        if job.package.config_file.text is not None:
+            files.append(job.package.config_file.path)
         for name, plan in job.plans.items():
             if plan.change != "none":
                 files.append(job.package.xml(name))
             if plan.change == "full":
                 files.append(job.package.bin(name))
-        for file in files:
-            if file.exists() and not file.stat().st_mode & _ANY_WRITE:
-                raise ModelFileError(
-                    f"{file.name} is write-protected", file=file, hint="chmod u+w it, or name an output instead"
-                )
+    check_replaceable(files)
+
+
+def check_replaceable(files: Iterable[Path]) -> None:
+    """A rename needs no right to write a file, so it is asked for here; of a link, what it names stays as it is.
+
+    Raises:
+        ModelFileError: A file that an in-place save would replace is write-protected.
+    """
+    for file in files:
+        if not file.exists() or file.is_symlink():
+            continue
+        if not file.stat().st_mode & _ANY_WRITE or not os.access(file, os.W_OK):
+            raise ModelFileError(
+                f"{file.name} is write-protected", file=file, hint="chmod u+w it, or name an output instead"
+            )
 
 
 def check_output(packages: Packages, out: Path, *, force: bool) -> None:

@@ -86,7 +86,7 @@ def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles,
     unchanged = all(plan.change == "none" for job in jobs for plan in job.plans.values())
     if not extra_files and unchanged and not any(job.package.config_file.text for job in jobs):
         return Saved((), tuple(_saved_model(job, name) for job in jobs for name in job.plans), ())
-    destination.check_replaceable(jobs)
+    destination.check_jobs_replaceable(jobs)
     with staging(folders, on_step) as places:
         _check_inputs(jobs)  # another save may have come and gone before this one had its lock
         homes = list(zip(jobs, places, strict=False))
@@ -95,6 +95,7 @@ def save_in_place(packages: Packages, out: Path | None, extra_files: ExtraFiles,
         for job, place in homes:
             _write_config(job, place, Path(CONFIG_FILE), on_step)
         saved = _write_extra(places, models, extra_files, on_step)
+        destination.check_replaceable(place.folder / file for place in places for file in place.files)
     for job in jobs:
         job.package.settle(job.plans)
     return saved

@@ -637,6 +637,32 @@ def test_a_write_protected_file_is_not_replaced_in_place(root: Path, name: str) 
     assert stamps(folder) == before
 
 
+def test_a_record_that_is_write_protected_is_not_replaced_in_place(root: Path) -> None:
+    folder = root / "target"
+    (folder / "notes.json").write_text("old")
+    (folder / "notes.json").chmod(0o444)
+    graft = ovgraft.load(folder)
+    annotate(graft.target, "one")
+    before = stamps(folder)
+    with pytest.raises(ModelFileError, match=r"notes\.json is write-protected"):
+        graft.save(in_place=True, extra_files={"notes.json": b"new"})
+    assert stamps(folder) == before
+
+
+def test_a_link_is_replaced_whatever_it_names(root: Path, tmp_path: Path) -> None:
+    folder = root / "target"
+    blob = tmp_path / "blob"
+    (folder / "openvino_model.xml").rename(blob)
+    (folder / "openvino_model.xml").symlink_to(blob)
+    blob.chmod(0o444)
+    held = blob.read_bytes()
+    graft = ovgraft.load(folder)
+    annotate(graft.target, "one")
+    graft.save(in_place=True)
+    assert blob.read_bytes() == held
+    assert ir.get_text(ovgraft.load(folder).target.model, ("note",)) == "one"
+
+
 def test_nothing_changed_in_place_writes_nothing(root: Path) -> None:
     graft = ovgraft.load(root / "vlm")
     assert graft.target.model
@@ -927,7 +953,7 @@ def test_a_write_that_fails_half_way(root: Path, tmp_path: Path, change: str, wo
 def test_a_folder_that_cannot_be_written_to(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graft = ovgraft.load(root / "target")
     annotate(graft.target)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: not os.path.isdir(path))
     assert f"the folder {tmp_path} cannot be written to" in str(error(lambda: graft.save(tmp_path / "out")))
     assert "cannot be written to" in str(error(lambda: graft.save(in_place=True)))
 

@@ -95,11 +95,19 @@ class LazyGroup(click.Group):
             from ovgraft.cli.completion import Bash
 
             add_completion_class(Bash)
+        _open_closed_streams()
         console = Console()
         run = super().main
         code = _guarded(console, lambda: run(args, standalone_mode=False, obj=console, **extra))
         console.timings()
         sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Python has None for a stream that was closed by whoever started it; nobody reads what is written there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _guarded(console: Console, run: Callable[[], object]) -> int:
@@ -115,6 +123,9 @@ def _guarded(console: Console, run: Callable[[], object]) -> int:
             return _failed(console, error.__cause__)
         console.sentence("interrupted")
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.UsageError as error:
         return _usage(console, error)
     except click.ClickException as error:

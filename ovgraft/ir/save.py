@@ -6,7 +6,7 @@ is not opened. Any other difference means that OpenVINO writes both files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from ovgraft.ir.compare import op_ids, same_structure
 from ovgraft.ir.files import Stamp, file_digest, file_error, stamp, sync
 from ovgraft.ir.reading import bin_path, read_model
 from ovgraft.ir.rtinfo import delete, flatten, leaves, set_text
-from ovgraft.ir.writeback import writing_back
+from ovgraft.ir.writeback import written_back
 from ovgraft.ir.xmltail import UnexpectedXmlError, has_model_info_only, read_rt_info, splice_rt_info
 
 Change = Literal["none", "metadata", "full"]
@@ -158,25 +158,26 @@ def write_model(model: ov.Model, xml: Path) -> str:
     set_text(marked, Key.BIN_SIZE, _SIZE_MARK)
     set_text(marked, Key.BIN_DIGEST, _DIGEST_MARK)
     weights, total = bin_path(xml), weight_bytes(model)
-    with writing_back(weights, total):
-        try:
-            with progress.watching(weights, total):
-                ov.save_model(marked, xml, compress_to_fp16=False)
-        except RuntimeError as error:
-            raise ModelFileError(
-                f"{xml.name} cannot be written: no room left on the disk, or the disk fails", file=xml
-            ) from error
-        try:
-            return _seal(model, xml, weights)
-        except OSError as error:
-            raise file_error(error, xml) from error
+    try:
+        with written_back(weights, total) as sync_weights:
+            try:
+                with progress.watching(weights, total):
+                    ov.save_model(marked, xml, compress_to_fp16=False)
+            except RuntimeError as error:
+                raise ModelFileError(
+                    f"{xml.name} cannot be written: no room left on the disk, or the disk fails", file=xml
+                ) from error
+            return _seal(model, xml, sync_weights)
+    except OSError as error:
+        raise file_error(error, xml) from error
 
 
-def _seal(model: ov.Model, xml: Path, weights: Path) -> str:
+def _seal(model: ov.Model, xml: Path, sync_weights: Callable[[], None]) -> str:
     """Put size and digest in, look at what was written, and force it to disk."""
+    weights = bin_path(xml)
     # the disk and the hash each take their time; neither needs the other
     with ThreadPoolExecutor(max_workers=1) as background:
-        synced = background.submit(sync, weights)
+        synced = background.submit(sync_weights)
         size, digest = weights.stat().st_size, file_digest(weights)
         text = xml.read_bytes()
         text = _fill(text, _SIZE_MARK, str(size), xml)

@@ -6,9 +6,11 @@ weights, and everybody would wait for it afterwards.
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,37 +19,48 @@ _LEAST_BYTES = 128 << 20
 # Imports next to nothing, ends with its stdin, which is with this process at the latest.
 _FLUSHER = """
 import os, select, sys
-file = None
+file = os.open(sys.argv[1], os.O_RDONLY)
 while not select.select([0], [], [], 0.05)[0]:
-    try:
-        file = os.open(sys.argv[1], os.O_RDONLY) if file is None else file
-        os.fdatasync(file)
-    except OSError:
-        pass
+    os.fdatasync(file)
 """
 
 
 @contextmanager
-def writing_back(file: Path, total: int) -> Iterator[None]:
-    """Have dirty pages of ``file`` written as they come, by another process: ``ov.save_model`` lets no thread run.
+def written_back(file: Path, total: int) -> Iterator[Callable[[], None]]:
+    """Make an empty file and have its dirty pages written as they come, by another process.
 
-    It is a help and no promise: the file must still be synced.
+    ``ov.save_model`` lets no thread of this one run.
 
     Args:
-        file: May not exist yet.
+        file: Does not exist yet; the body fills it.
         total: Bytes it will have; few are not worth a process.
+
+    Yields:
+        What forces the rest to disk. It tells of every write that failed since the file was made: Linux tells each
+        open file once, and one that is opened afterwards of nothing that somebody else was told.
+
+    Raises:
+        OSError: As the system says it.
     """
-    flusher = _flusher(file) if total >= _LEAST_BYTES else None
-    try:
-        yield
-    finally:
-        if flusher is not None:
-            flusher.communicate()
+    with file.open("xb") as held:
+
+        def sync() -> None:
+            if not os.path.samestat(os.fstat(held.fileno()), file.stat()):
+                raise OSError(errno.ESTALE, "the file was replaced while it was written")
+            os.fsync(held.fileno())
+
+        flusher = _flusher(file) if total >= _LEAST_BYTES else None
+        try:
+            yield sync
+        finally:
+            if flusher is not None:
+                flusher.kill()  # a forked child may hold the other end of its stdin
+                flusher.communicate()
 
 
 def _flusher(file: Path) -> subprocess.Popen[bytes] | None:
-    """None where there can be none: in a frozen program the executable is no Python."""
-    if getattr(sys, "frozen", False) or not sys.executable:
+    """None where there can be none: in a frozen program, or an embedded Python, the executable is something else."""
+    if getattr(sys, "frozen", False) or not Path(sys.executable or "").name.startswith("python"):
         return None
     command = [sys.executable, "-I", "-S", "-c", _FLUSHER, str(file)]
     nowhere = subprocess.DEVNULL

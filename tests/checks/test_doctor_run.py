@@ -18,6 +18,7 @@ from ovgraft.checks.doctor.result import not_applicable
 from ovgraft.checks.paged_runner import PagedRunner, Rows
 from ovgraft.checks.pair import Taps, TargetSide
 from ovgraft.checks.speculate import random_prompts, unmeasurable
+from ovgraft.errors import SpecError
 from ovgraft.graft import Graft, Package
 from tests import agreeing, models
 from tests.checks.doctor_pairs import COUNTING, RUN, WIDTH, counting_target, echo_checkpoint, opened, pair, statuses
@@ -221,8 +222,10 @@ def test_states_that_no_layer_gives(tmp_path: Path) -> None:
 
 
 def test_a_prompt_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
-    found = diagnose(pair(tmp_path), run=RunOptions(prompts=((1, 64),)))
-    assert "token 64; the target knows tokens 0 to 63" in found["finite-block"].answer.text
+    with pytest.raises(SpecError, match="token 64; the target knows tokens 0 to 63"):
+        diagnose(pair(tmp_path), run=RunOptions(prompts=((1, 64),)))
+    with pytest.raises(SpecError, match="no device 'XPU'"):
+        diagnose(pair(tmp_path / "again"), run=RunOptions(device="XPU"))
 
 
 def test_random_prompts_come_from_the_seed() -> None:

@@ -206,3 +206,17 @@ def test_an_empty_path_is_not_the_current_folder(run: Run, arguments: tuple[str,
     outcome = run(*arguments)
     assert outcome.code == 2
     assert "an empty path" in outcome.err
+
+
+def test_without_a_command_there_is_the_help(run: Run) -> None:
+    outcome = run()
+    assert outcome.code == 2
+    assert outcome.err.startswith("Usage: ovgraft")
+    assert "Commands:\n  apply " in outcome.err
+    assert "error:" not in outcome.err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(closed: str) -> None:
+    command = f"{sys.executable} -m ovgraft passes {closed}"
+    assert subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode == 0

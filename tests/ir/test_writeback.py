@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ovgraft.ir.writeback import writing_back
+from ovgraft.ir.writeback import written_back
 from tests import support
 
 
@@ -66,7 +66,7 @@ def wait_until_gone(file: Path) -> None:
 
 def test_it_flushes_what_is_there_until_the_end(tmp_path: Path) -> None:
     file = tmp_path / "weights.bin"
-    with writing_back(file, 1 << 30):
+    with written_back(file, 1 << 30):
         pid = flusher(file)
         with file.open("wb") as sink:
             sink.write(bytes(1 << 20))
@@ -78,36 +78,70 @@ def test_it_flushes_what_is_there_until_the_end(tmp_path: Path) -> None:
     assert not flushers(file)
 
 
-def test_a_file_that_never_comes(tmp_path: Path) -> None:
-    with writing_back(tmp_path / "never.bin", 1 << 30):
-        assert flusher(tmp_path / "never.bin")
-    assert not flushers(tmp_path / "never.bin")
+def test_a_fork_does_not_keep_it(tmp_path: Path) -> None:
+    """A child of the host has a copy of the pipe that ends it."""
+    file = tmp_path / "weights.bin"
+    with written_back(file, 1 << 30):
+        assert flusher(file)
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        started = time.monotonic()
+    try:
+        assert time.monotonic() - started < 30
+        assert not flushers(file)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_what_the_flusher_was_told_of_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same open file from before the first write is synced: another one would be told nothing."""
+    file = tmp_path / "weights.bin"
+    synced: list[int] = []
+    with written_back(file, 1) as sync:
+        held = {link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link) == str(file)}
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", synced.append)
+            sync()
+    assert [f"/proc/self/fd/{number}" for number in synced] == [str(link) for link in held]
+
+
+def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    with written_back(file, 1) as sync:
+        (tmp_path / "other").write_bytes(b"x")
+        (tmp_path / "other").replace(file)
+        with pytest.raises(OSError, match="replaced while it was written"):
+            sync()
 
 
 @pytest.mark.usefixtures("no_process")
 def test_few_bytes_start_no_process(tmp_path: Path) -> None:
-    with writing_back(tmp_path / "few.bin", 1 << 20):
+    with written_back(tmp_path / "few.bin", 1 << 20):
         pass
 
 
-@pytest.mark.parametrize("executable", ["", "/no/such/python"])
+@pytest.mark.parametrize("executable", ["", "/no/such/python", "/bin/sleep"])
 def test_without_it_everything_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
     monkeypatch.setattr(sys, "executable", executable)
-    with writing_back(tmp_path / "weights.bin", 1 << 30):
+    with written_back(tmp_path / "weights.bin", 1 << 30) as sync:
         (tmp_path / "weights.bin").write_bytes(b"x")
+        sync()
     assert (tmp_path / "weights.bin").read_bytes() == b"x"
 
 
 @pytest.mark.usefixtures("no_process")
 def test_a_frozen_program_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    with writing_back(tmp_path / "weights.bin", 1 << 30):
+    with written_back(tmp_path / "weights.bin", 1 << 30):
         pass
 
 
 def test_an_error_in_the_body_ends_it(tmp_path: Path) -> None:
     file = tmp_path / "weights.bin"
-    with pytest.raises(ValueError, match="full"), writing_back(file, 1 << 30):
+    with pytest.raises(ValueError, match="full"), written_back(file, 1 << 30):
         raise ValueError("full")
     assert not flushers(file)
 
@@ -117,8 +151,8 @@ def test_it_dies_with_whoever_writes(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 from pathlib import Path
-from ovgraft.ir.writeback import writing_back
-with writing_back(Path({str(file)!r}), 1 << 30):
+from ovgraft.ir.writeback import written_back
+with written_back(Path({str(file)!r}), 1 << 30):
     print("ready", flush=True)
     time.sleep(60)
 """

@@ -217,6 +217,27 @@ def test_an_exported_draft_with_windows(zoo: Callable[[str], Path]) -> None:
         pairs.run_passes(graft, BuildDraft(sliding_in_block="causal"))
 
 
+@pytest.mark.parametrize("window", [1, 1 << 15])
+@pytest.mark.parametrize("kind", ["causal", "bidirectional"])
+def test_a_built_draft_knows_what_its_windows_are(tmp_path: Path, window: int, kind: SlidingInBlock) -> None:
+    """Also where no mask could tell."""
+    folder = checkpoint(tmp_path, "zlab_dflash2", lambda config, tensors: config.update(sliding_window=window))
+    graft = pairs.open_pair(folder)
+    pairs.run_passes(graft, BuildDraft(sliding_in_block=kind))
+    (context,) = pairs.run_passes(graft, BuildDraft(sliding_in_block=kind))
+    assert context.remarks == ["unchanged: the draft was built already"]
+    other: SlidingInBlock = "bidirectional" if kind == "causal" else "causal"
+    with pytest.raises(PreconditionError, match=f"its sliding layers are {kind}, not {other}"):
+        pairs.run_passes(graft, BuildDraft(sliding_in_block=other))
+
+
+def test_an_eagle3_draft_has_no_block(tmp_path: Path) -> None:
+    draft = models.write_package(models.tiny_eagle3_draft(), tmp_path / "draft", config={})
+    graft = pairs.open_pair(target(tmp_path / "target"), draft)
+    with pytest.raises(PreconditionError, match="an Eagle-3 draft has no block"):
+        pairs.run_passes(graft, BuildDraft(sliding_in_block="causal"))
+
+
 class TestSaved:
     SIDE = ("config.json", "README.md", "dflash.py", "generation_config.json", "mask_embedding.safetensors")
     LEFT = (

@@ -16,6 +16,7 @@ from ovgraft.checks.exposed import recorded_convention
 from ovgraft.checks.grafts import graft_of
 from ovgraft.checks.head_walk import Walk, best_walk
 from ovgraft.checks.pair import Taps
+from ovgraft.checks.run import check_device
 from ovgraft.checks.speculate import Acceptance, Speculator, Text, random_prompts, unmeasurable
 from ovgraft.drafts.contract import FileName, Port
 from ovgraft.errors import OvgraftError, SpecError
@@ -88,10 +89,16 @@ def run_checks(
         options: How to run.
         before: What was found without running: numbers of a pair that does not fit mean nothing.
         status: Told what is being done.
+
+    Raises:
+        SpecError: A prompt has tokens the target does not know, or there is no such device.
     """
     found: list[Check] = []
     stopped = [check.id for check in before if check.answer.status in ("fail", "not-checked")]
     run = Run(pair, options, graft_of(pair.graft.snapshot(), pair.graft), before)
+    if not stopped:
+        _prompts(run)
+        check_device(options.device)
     for name, question, ask in _CHECKS:
         status(name)
         if stopped:

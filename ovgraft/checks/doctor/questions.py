@@ -108,6 +108,7 @@ def diagnose(graft: Graft, *, run: numbers.RunOptions | None = None, status: Sta
 
     Raises:
         ModelFileError: A file is missing or damaged, or there is no draft.
+        SpecError: The pair cannot be run as asked for: see :func:`numbers.run_checks`.
     """
     status("reading both")
     pair = read_pair(graft)
