@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LEAST_BYTES = 128 << 20
 
@@ -62,6 +65,8 @@ def _flusher(file: Path) -> subprocess.Popen[bytes] | None:
     """None where there can be none: in a frozen program, or an embedded Python, the executable is something else."""
     if getattr(sys, "frozen", False) or not Path(sys.executable or "").name.startswith("python"):
         return None
+    import subprocess  # small saves do without: a host that forks while a thread imports it would find it locked
+
     command = [sys.executable, "-I", "-S", "-c", _FLUSHER, str(file)]
     nowhere = subprocess.DEVNULL
     with suppress(OSError):
