@@ -82,7 +82,9 @@ def test_results_and_names(target: Path) -> None:
     model = graft.target.model
     assert [result.get_friendly_name() for result in model.get_results()] == ["Result_logits", "last_hidden_state"]
     assert model.output("last_hidden_state").names == {"last_hidden_state"}
-    sources = [(id(r.input_value(0).get_node()), r.input_value(0).get_index()) for r in model.get_results()]
+    sources = [
+        (r.input_value(0).get_node().get_instance_id(), r.input_value(0).get_index()) for r in model.get_results()
+    ]
     assert len(set(sources)) == 2
     assert ir.get_text(model, Key.EXPOSED) == '{"convention":"output","layers":[3,1]}'
 
