@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +20,12 @@ import openvino as ov
 from openvino import opset16 as ops
 
 import ovgraft
-from ovgraft import ir
+from ovgraft import ir, saving
+from ovgraft.ir import copying, save, staging
 
 DIED = 9
+IMPORTED = (subprocess, saving, copying, save, staging)
+"""OpenVINO's telemetry imports in a thread; what it is at when the process forks stays locked in the child."""
 
 
 def negate_weights(model: ov.Model) -> None:
