@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ovgraft import decoder, drafts, ir
-from ovgraft.drafts.building.draft import row_attention
 from ovgraft.drafts.contract import FileName, Key
-from ovgraft.drafts.kinds import model_kind
 from ovgraft.errors import PostconditionError, PreconditionError, Reason
 from ovgraft.passbase import Context, Pass, option
 
 if TYPE_CHECKING:
-    import openvino as ov
-
     from ovgraft.drafts.checkpoint import Checkpoint
     from ovgraft.graft import Graft, Package
 
@@ -64,7 +60,10 @@ class BuildDraft(Pass):
         drafts.check_finite(checkpoint, ctx.progress)
         model = drafts.build_draft(checkpoint, self.form, sliding_in_block=self.sliding_in_block)
         left_out = had_copies and not checkpoint.spec.own_embedding
-        record = {"copies_left_out": left_out, "sliding_in_block": self._sliding(checkpoint)}
+        record = {
+            "copies_left_out": left_out,
+            "sliding_in_block": drafts.sliding_rows(checkpoint.spec, self.sliding_in_block),
+        }
         drafts.write_record(model, Key.BUILT, record)
         package.model = model
         spec = checkpoint.spec
@@ -96,7 +95,8 @@ class BuildDraft(Pass):
         reasons = []
         if form != self.form:
             reasons.append(Reason("form", f"its form is {form}, not {self.form}"))
-        if self.sliding_in_block != "auto" and (differs := self._sees_otherwise(model, record.get("sliding_in_block"))):
+        recorded = record.get("sliding_in_block")
+        if self.sliding_in_block != "auto" and (differs := self._sees_otherwise(package, recorded)):
             reasons.append(Reason("sliding-in-block", differs))
         if self.keep_copies and alone and record.get("copies_left_out"):
             reasons.append(Reason("copies", "the copies of the target's tables were left out"))
@@ -108,24 +108,18 @@ class BuildDraft(Pass):
                 reasons=tuple(reasons),
             )
 
-    def _sliding(self, checkpoint: Checkpoint) -> str:
-        """What rows of sliding layers see of their block; empty when none slides."""
-        sees = row_attention(checkpoint.spec.backbone, self.sliding_in_block)
-        kinds = {_in_block(layer.bidirectional) for layer in sees if layer.window}
-        return " or ".join(sorted(kinds))
-
-    def _sees_otherwise(self, model: ov.Model, recorded: str | None) -> str:
+    def _sees_otherwise(self, package: Package, recorded: str | None) -> str:
         """Why sliding layers of an IR are not as asked for; empty when they are, or when none slides."""
         wanted = self.sliding_in_block
         if recorded is not None:
             return f"its sliding layers are {recorded}, not {wanted}" if recorded not in ("", wanted) else ""
-        if model_kind(model) == "eagle3 draft":
+        if drafts.read_draft(package).family == "eagle3":
             return "an Eagle-3 draft has no block"
-        for sees in drafts.read_all_row_attention(ir.Graph(model)):
+        for sees in drafts.read_all_row_attention(ir.Graph(package.model)):
             if isinstance(sees, str):
                 return f"whether its sliding layers are {wanted} cannot be told: {sees}"
-            if sees.window and _in_block(sees.bidirectional) != wanted:
-                return f"its sliding layers are {_in_block(sees.bidirectional)}, not {wanted}"
+            if sees.window and sees.in_block != wanted:
+                return f"its sliding layers are {sees.in_block}, not {wanted}"
         return ""
 
     def _alone(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -167,7 +161,3 @@ class BuildDraft(Pass):
             if found is not None:
                 ctx.remark(str(found))
         return checkpoint
-
-
-def _in_block(bidirectional: bool) -> str:
-    return "bidirectional" if bidirectional else "causal"

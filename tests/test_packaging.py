@@ -170,6 +170,19 @@ def test_command_line_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & HEAVY
 
 
+def test_passes_import_nothing_heavy() -> None:
+    """Reading pipeline text imports the passes it names."""
+    program = (
+        "import sys\n"
+        "from ovgraft import passes\n"
+        "for name in passes.__all__:\n    getattr(passes, name)\n"
+        "print(*sorted(name for name in sys.modules if '.' not in name))\n"
+    )
+    loaded = set(_run(sys.executable, "-c", program, cwd=ROOT).split())
+    assert "ovgraft" in loaded
+    assert not loaded & HEAVY
+
+
 def _run(*command: str | Path, cwd: Path) -> str:
     run = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, check=False)
     assert run.returncode == 0, f"{command}\n{run.stdout}\n{run.stderr}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ovgraft._lazy import attach
 
 if TYPE_CHECKING:
-    from ovgraft.drafts.building.draft import build_draft
+    from ovgraft.drafts.building.draft import build_draft, sliding_rows
     from ovgraft.drafts.building.finite import check_finite
     from ovgraft.drafts.checkpoint import Checkpoint, is_checkpoint, read_checkpoint
     from ovgraft.drafts.config_file import (
@@ -101,6 +101,7 @@ __all__ = [
     "resolve_shared",
     "rewrite",
     "side_by_side",
+    "sliding_rows",
     "target_mismatches",
     "tied_tables",
     "transplant",
@@ -111,7 +112,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "building.draft": ("build_draft",),
+        "building.draft": ("build_draft", "sliding_rows"),
         "building.finite": ("check_finite",),
         "checkpoint": ("Checkpoint", "is_checkpoint", "read_checkpoint"),
         "config_file": (

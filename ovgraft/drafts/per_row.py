@@ -8,6 +8,7 @@ and that follow each other are one block.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import openvino as ov
@@ -25,6 +26,11 @@ class RowAttention:
 
     window: int = 0
     bidirectional: bool = True
+
+    @property
+    def in_block(self) -> Literal["causal", "bidirectional"]:
+        """In the words of ``build-draft{sliding-in-block}``."""
+        return "bidirectional" if self.bidirectional else "causal"
 
 
 class RowKinds:

@@ -97,7 +97,7 @@ def run_checks(
     stopped = [check.id for check in before if check.answer.status in ("fail", "not-checked")]
     run = Run(pair, options, graft_of(pair.graft.snapshot(), pair.graft), before)
     if not stopped:
-        _prompts(run)
+        _check_prompts(run)
         check_device(options.device)
     for name, question, ask in _CHECKS:
         status(name)
@@ -180,16 +180,19 @@ def trained_candidates(pair: PairFacts) -> int | None:
     return max(1, draft.block_size - draft.offset)
 
 
-def _prompts(run: Run) -> Sequence[Sequence[int]]:
-    vocab_size, options = run.pair.embedding.vocab_size, run.options
-    if not options.prompts:
-        return random_prompts(vocab_size, options.count, options.length, options.seed)
-    for prompt in options.prompts:
+def _check_prompts(run: Run) -> None:
+    """Prompts of another tokenizer say nothing of the pair."""
+    vocab_size = run.pair.embedding.vocab_size
+    for prompt in run.options.prompts:
         outside = [token for token in prompt if not 0 <= token < vocab_size]
         if outside or not prompt:
             found = f"token {outside[0]}" if outside else "no token"
             raise SpecError(f"a prompt has {found}; the target knows tokens 0 to {vocab_size - 1}")
-    return options.prompts
+
+
+def _prompts(run: Run) -> Sequence[Sequence[int]]:
+    options = run.options
+    return options.prompts or random_prompts(run.pair.embedding.vocab_size, options.count, options.length, options.seed)
 
 
 def _per_row(run: Run) -> Answer:

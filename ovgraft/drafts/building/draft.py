@@ -117,6 +117,12 @@ def row_attention(backbone: Backbone, sliding_in_block: SlidingInBlock = "auto")
     return found
 
 
+def sliding_rows(spec: DraftSpec, sliding_in_block: SlidingInBlock = "auto") -> str:
+    """What rows of sliding layers see of their block: ``causal``, ``bidirectional`` or both; empty when none slides."""
+    sees = row_attention(spec.backbone, sliding_in_block)
+    return " or ".join(sorted({layer.in_block for layer in sees if layer.window}))
+
+
 def _check_per_row(checkpoint: Checkpoint, sees: list[RowAttention]) -> None:
     """Refuse what one row axis for several requests cannot compute."""
     spec = checkpoint.spec
